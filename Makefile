@@ -1,0 +1,207 @@
+# darknet-fsdp. `make help` lists the targets. Every combination of switches builds in its own folder.
+
+.DEFAULT_GOAL := all
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+
+ASAN ?= 0
+TSAN ?= 0
+WERROR ?= 0
+V ?= 0
+NP ?= 1 2 3 4
+PREFIX ?= /usr/local
+VERSION := 0.1.0
+
+ifneq ($(filter-out 0 1,$(ASAN) $(TSAN) $(WERROR) $(V)),)
+$(error switches are 0 or 1: ASAN=$(ASAN) TSAN=$(TSAN) WERROR=$(WERROR) V=$(V))
+endif
+
+CONFIG := release
+ifeq ($(ASAN),1)
+CONFIG := asan
+endif
+ifeq ($(TSAN),1)
+CONFIG := tsan
+endif
+B ?= build/$(CONFIG)
+Q := $(if $(filter 1,$(V)),,@)
+
+CC := gcc
+WARN := -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
+OPT := -O2 -ftree-vectorize -g -fno-omit-frame-pointer
+CFLAGS_ALL := -std=gnu11 $(WARN) $(OPT) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -march=x86-64-v2 \
+	-Isrc -DDN_VERSION='"$(VERSION)"'
+ifeq ($(ASAN),1)
+CFLAGS_ALL += -fsanitize=address,undefined -fno-sanitize-recover=undefined
+LDFLAGS_ALL += -fsanitize=address,undefined
+endif
+ifeq ($(TSAN),1)
+CFLAGS_ALL += -fsanitize=thread
+LDFLAGS_ALL += -fsanitize=thread
+endif
+LIBS := -ldnnl -lcjson -lxxhash -lz -lgomp -ldl -lpthread -lm
+
+# A missing library is an error that names its Debian package, never a silent change.
+need = $(if $(wildcard $(1)),,$(error $(1) is missing: install the Debian package $(2), or run scripts/setup.sh))
+NO_LIBS := help clean format format-check uninstall
+ifneq ($(if $(MAKECMDGOALS),$(filter-out $(NO_LIBS),$(MAKECMDGOALS)),all),)
+$(call need,/usr/include/oneapi/dnnl/dnnl.h,libdnnl-dev)
+$(call need,/usr/include/cjson/cJSON.h,libcjson-dev)
+$(call need,/usr/include/xxhash.h,libxxhash-dev)
+$(call need,/usr/include/zlib.h,zlib1g-dev)
+$(if $(shell command -v mpicc),,$(error mpicc is missing: install the Debian package libopenmpi-dev, or run scripts/setup.sh))
+endif
+
+LIB_SRC := $(filter-out src/cli/main.c,$(wildcard src/*/*.c src/*/*/*.c))
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/obj/%.o)
+LIB := $(B)/lib/libdarknet.a
+PROG := $(B)/bin/darknet
+PLUGINS := $(notdir $(patsubst %/,%,$(wildcard plugins/*/)))
+PLUGIN_SO := $(PLUGINS:%=$(B)/plugins/%.so)
+
+# plugins/NAME/plugin.mk may set NAME_CFLAGS and NAME_LIBS
+-include $(wildcard plugins/*/plugin.mk)
+
+.PHONY: all lib plugins tests test test-asan test-tsan check-all demo asan tsan tidy format format-check bench install \
+	uninstall help clean
+all: $(PROG) $(PLUGIN_SO) $(if $(filter $(B),build/release),darknet) ## program and plugins; ./darknet is a link to the program
+lib: $(LIB) ## the library alone
+plugins: $(PLUGIN_SO) ## the plugins alone
+
+darknet: $(PROG)
+	$(Q)ln -sfn $(PROG) $@
+
+$(B)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	@$(if $(filter 1,$(V)),,echo "  CC    $<")
+	$(Q)$(CC) $(CFLAGS_ALL) $(EXTRA_CFLAGS) -MMD -MP -c $< -o $@
+
+$(LIB): $(LIB_OBJ)
+	@mkdir -p $(@D)
+	@$(if $(filter 1,$(V)),,echo "  AR    $@")
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+# The whole library goes in: plugins use what DN_EXPORT marks, called by the program or not.
+$(PROG): $(B)/obj/src/cli/main.o $(LIB)
+	@mkdir -p $(@D)
+	@$(if $(filter 1,$(V)),,echo "  LD    $@")
+	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic -o $@ $< -Wl,--whole-archive $(LIB) -Wl,--no-whole-archive $(LIBS)
+
+define plugin_rules
+$(1)_OBJ := $$(patsubst %.c,$(B)/obj/%.o,$$(wildcard plugins/$(1)/*.c))
+$$($(1)_OBJ): EXTRA_CFLAGS += $$($(1)_CFLAGS)
+$(B)/plugins/$(1).so: $$($(1)_OBJ)
+	@mkdir -p $$(@D)
+	@$$(if $$(filter 1,$$(V)),,echo "  LD    $$@")
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) -shared -o $$@ $$^ $$($(1)_LIBS)
+-include $$($(1)_OBJ:.o=.d)
+endef
+$(foreach p,$(PLUGINS),$(eval $(call plugin_rules,$(p))))
+
+# Tests: tests/test_ROOM.c links the library; tests/NAME/test_X.c links the plugin NAME's objects as well.
+TEST_SRC := $(wildcard tests/test_*.c)
+TEST_BIN := $(TEST_SRC:tests/%.c=$(B)/tests/%)
+TEST_LIBS := -lcunit
+PTEST_SRC := $(foreach p,$(PLUGINS),$(wildcard tests/$(p)/test_*.c))
+PTEST_BIN := $(PTEST_SRC:tests/%.c=$(B)/tests/%)
+# tests/mpi/test_X.c: linked like the fsdp suites, run by scripts/run-mpi.sh at every number of ranks in NP
+MTEST_SRC := $(wildcard tests/mpi/test_*.c)
+MTEST_BIN := $(MTEST_SRC:tests/%.c=$(B)/tests/%)
+
+$(B)/tests/test_%: $(B)/obj/tests/test_%.o $(LIB)
+	@mkdir -p $(@D)
+	@$(if $(filter 1,$(V)),,echo "  LD    $@")
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(TEST_LIBS) $(LIBS)
+
+define plugin_test_rules
+$(B)/tests/$(1)/test_%: EXTRA_CFLAGS += -Iplugins/$(1)
+$(B)/tests/$(1)/test_%: $(B)/obj/tests/$(1)/test_%.o $$($(1)_OBJ) $(LIB)
+	@mkdir -p $$(@D)
+	@$$(if $$(filter 1,$$(V)),,echo "  LD    $$@")
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$< $$($(1)_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $$($(1)_LIBS)
+endef
+$(foreach p,$(PLUGINS),$(eval $(call plugin_test_rules,$(p))))
+$(B)/obj/tests/fsdp/%.o $(B)/obj/tests/mpi/%.o: EXTRA_CFLAGS += -Iplugins/fsdp $(fsdp_CFLAGS)
+
+$(B)/tests/mpi/test_%: $(B)/obj/tests/mpi/test_%.o $(fsdp_OBJ) $(LIB)
+	@mkdir -p $(@D)
+	@$(if $(filter 1,$(V)),,echo "  LD    $@")
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(fsdp_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $(fsdp_LIBS)
+.SECONDARY:
+
+tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) ## build the test programs without running them
+
+test: all tests ## build and run all suites; T=word only those with word in their name; NP="1 2 3 4" numbers of ranks
+	$(Q)NP="$(NP)" scripts/run-suites.sh $(B) $(T)
+
+check-all: ## set-up, build and every test, as scripts/test.sh does
+	$(Q)scripts/test.sh
+
+demo: all ## train the digits on two ranks, consolidate, evaluate, compare memory with the plan
+	$(Q)scripts/demo.sh
+
+asan: ## build/asan: program and plugins with AddressSanitizer and UndefinedBehaviorSanitizer
+	$(Q)$(MAKE) --no-print-directory ASAN=1 all
+
+test-asan: ## all suites over build/asan
+	$(Q)ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 \
+		UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory ASAN=1 NP="$(if $(filter file,$(origin NP)),1 2,$(NP))" \
+		T=$(T) test
+
+tsan: ## build/tsan: program and plugins with ThreadSanitizer
+	$(Q)$(MAKE) --no-print-directory TSAN=1 all
+
+test-tsan: ## the suites that need no launcher over build/tsan (OpenMP's own runtime is not instrumented: one thread)
+	$(Q)OMP_NUM_THREADS=1 $(MAKE) --no-print-directory TSAN=1 NP= T=$(T) test
+
+SRC_ALL := $(wildcard src/*/*.[ch] src/*/*/*.[ch] plugins/*/*.[ch] tests/*.[ch] tests/*/*.[ch])
+TIDY_SRC := $(filter-out src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c))
+
+tidy: ## cppcheck, clang-tidy and the include rules; ends with an error on any finding
+	$(Q)scripts/check-includes.sh
+	$(Q)cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
+		--suppressions-list=.cppcheck -j $(shell nproc) -Isrc -Iplugins/fsdp -DDN_VERSION='"x"' $(TIDY_SRC)
+	$(Q)printf '%s\n' $(TIDY_SRC) | xargs -P $(shell nproc) -n 6 sh -c 'clang-tidy --quiet "$$@" -- -std=gnu11 -fopenmp -Isrc \
+		-Iplugins/fsdp $(fsdp_CFLAGS) -D_GNU_SOURCE -DDN_VERSION=\"x\" 2>/dev/null' sh
+	@echo "tidy: clean"
+
+format: ## let clang-format rewrite all sources
+	$(Q)clang-format -i $(SRC_ALL)
+
+format-check: ## which sources clang-format would rewrite
+	$(Q)clang-format --dry-run -Werror $(SRC_ALL)
+
+bench: all ## figures, one line each
+	$(Q)scripts/bench.sh
+
+MAN := $(B)/share/darknet.1
+$(MAN): $(PROG) $(PLUGIN_SO)
+	@mkdir -p $(@D)
+	$(Q)$(PROG) help -man > $@.tmp && mv $@.tmp $@
+
+LIBDIR := $(DESTDIR)$(PREFIX)/lib/darknet
+install: all $(MAN) ## into PREFIX (default /usr/local), below DESTDIR if that is set
+	$(Q)install -d $(LIBDIR)/bin $(LIBDIR)/plugins $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/darknet-fsdp/cfg \
+		$(DESTDIR)$(PREFIX)/share/man/man1
+	$(Q)install -m 755 $(PROG) $(LIBDIR)/bin/darknet
+	$(Q)install -m 755 $(PLUGIN_SO) $(LIBDIR)/plugins
+	$(Q)ln -sfn ../lib/darknet/bin/darknet $(DESTDIR)$(PREFIX)/bin/darknet
+	$(Q)install -m 644 $(wildcard cfg/*.cfg) $(DESTDIR)$(PREFIX)/share/darknet-fsdp/cfg
+	$(Q)install -m 644 $(MAN) $(DESTDIR)$(PREFIX)/share/man/man1/darknet.1
+	@echo "installed: $(DESTDIR)$(PREFIX)/bin/darknet"
+
+uninstall: ## remove what install put below PREFIX
+	$(Q)rm -rf $(LIBDIR) $(DESTDIR)$(PREFIX)/share/darknet-fsdp
+	$(Q)rm -f $(DESTDIR)$(PREFIX)/bin/darknet $(DESTDIR)$(PREFIX)/share/man/man1/darknet.1
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sort | sed 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/' | \
+		awk -F'|' '{ printf "  %-14s %s\n", $$1, $$2 }'
+	@echo
+	@echo "Switches, 0 or 1: ASAN TSAN WERROR V. Others: B=folder T=suite NP=\"1 2\" PREFIX=/usr/local DESTDIR="
+
+clean: ## remove build/ and the link
+	$(Q)rm -rf build darknet
+
+-include $(LIB_OBJ:.o=.d) $(B)/obj/src/cli/main.d $(TEST_SRC:tests/%.c=$(B)/obj/tests/%.d) $(PTEST_SRC:tests/%.c=$(B)/obj/tests/%.d) \
+	$(MTEST_SRC:tests/%.c=$(B)/obj/tests/%.d)
