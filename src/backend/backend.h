@@ -1,0 +1,214 @@
+/* The device contract: one const table per device, in four groups (identity, memory, order, math).
+ *
+ * An op is one mathematical step; it takes a stream, returns 0 or -errno, and knows no layers, nets or
+ * cfg. Results are ready when the stream reaches the call. On the CPU the compute stream runs inline in
+ * the caller; communication streams are FIFOs served by the device's one progress thread.
+ * All tensors are NCHW float32, contiguous, DN_ALIGN aligned. Sizes are elements unless "bytes" is said.
+ * Gradients have Darknet's sign: delta = -dL/dy (ascent), everywhere.
+ */
+#ifndef DN_BACKEND_BACKEND_H
+#define DN_BACKEND_BACKEND_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/mem.h"
+#include "base/status.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* gradient is a function of the output y, as Darknet computes it (darknet-compat section 4) */
+enum dn_act {
+	DN_ACT_LINEAR, DN_ACT_LOGISTIC, DN_ACT_RELU, DN_ACT_LEAKY, DN_ACT_TANH,
+	DN_ACT_LOGGY, DN_ACT_ELU, DN_ACT_SELU, DN_ACT_RELIE, DN_ACT_RAMP, DN_ACT_PLSE, DN_ACT_STAIR,
+	DN_ACT_HARDTAN, DN_ACT_LHTAN,
+	DN_ACTS
+};
+
+DN_EXPORT const char *dn_act_name(enum dn_act a);
+/** dn_act_find() - by cfg name; -EINVAL without a message when unknown (the caller knows the line) */
+DN_EXPORT int dn_act_find(const char *name, enum dn_act *out);
+/** dn_act_names() - "linear, logistic, relu, ..." for messages */
+DN_EXPORT const char *dn_act_names(void);
+
+struct dn_conv_desc {
+	int64_t n, c, h, w;             /* input */
+	int64_t k, oh, ow;              /* output: n, k, oh, ow */
+	int64_t groups, size, stride, pad, dilation;
+	bool bias;                      /* y = act(conv + bias) instead of act(conv) */
+	enum dn_act act;                /* applied in forward; backward ops get dy already times act' */
+	bool train;                     /* backward ops will be called */
+};
+
+struct dn_pool_desc {
+	int64_t n, c, h, w, oh, ow;
+	int64_t size, stride, pad;      /* pad = total padding; the window starts at x * stride - pad / 2 */
+};
+
+struct dn_bn_desc {
+	int64_t n, c, hw;
+	bool legacy;                    /* Darknet's CPU rule: variance / (N-1), (x-m)/(sqrt(v)+1e-6) forward,
+					 * 1e-5 inside the root and /N backward; else biased variance, 1e-5 inside */
+	enum dn_act act;                /* y = act(scale * xhat + bias) */
+};
+
+struct dn_shortcut_desc {               /* out (w2,h2,c2) has the shape of the direct input; src is w1,h1,c1 */
+	int64_t n, w1, h1, c1, w2, h2, c2;
+	float alpha, beta;              /* on the overlap: alpha * direct + beta * src; elsewhere direct */
+};
+
+struct dn_dropout_key {                 /* element j of image i draws from (seed, stream, first_image + i, j) */
+	uint64_t seed, stream, first_image;
+	float probability;
+};
+
+enum dn_cost { DN_COST_SSE, DN_COST_SOFTMAX_CE };
+
+struct dn_device;
+struct dn_stream;
+struct dn_event;
+struct dn_conv;                         /* a prepared convolution: primitives of one shape */
+
+enum dn_stream_kind { DN_STREAM_COMPUTE, DN_STREAM_COMM };
+
+/* Host work on a communication stream. The progress thread calls start once, then poll until *done; both
+ * return 0 or -errno. describe() says what a late task waits for ("rank 2 has not sent its piece 3"). */
+struct dn_task {
+	int (*start)(void *arg);        /* NULL = nothing */
+	int (*poll)(void *arg, bool *done);     /* NULL = done after start */
+	void (*describe)(void *arg, char *out, size_t cap);     /* NULL = nothing to add */
+	void *arg;
+	const char *label;              /* "gather of block stage1"; borrowed until the task has ended */
+};
+
+struct dn_facts {                       /* what a plan may depend on: printed, agreed between ranks */
+	const char *backend;
+	int threads;
+	size_t align_bytes;
+	const char *library;            /* "oneDNN 2.6.3" or "none" */
+};
+
+struct dn_backend {
+	const char *name, *summary;
+
+	/* --- identity --- */
+	int (*open)(int threads, struct dn_device **out);       /* threads >= 1: of the math library */
+	void (*close)(struct dn_device *dev);           /* stops the progress thread; waits for nothing else */
+	int (*memory)(struct dn_device *dev, size_t *free_bytes, size_t *total_bytes);
+	void (*facts)(const struct dn_device *dev, struct dn_facts *out);
+
+	/* --- memory --- (device memory; on the CPU host memory of that region, zeroed and resident) */
+	int (*alloc)(struct dn_device *dev, enum dn_region r, size_t bytes, void **out);
+	void (*free)(struct dn_device *dev, void *p);
+	int (*copy)(struct dn_stream *st, void *dst, const void *src, size_t bytes);
+	int (*zero)(struct dn_stream *st, void *dst, size_t bytes);
+
+	/* --- order --- */
+	int (*stream_create)(struct dn_device *dev, enum dn_stream_kind kind, const char *name, struct dn_stream **out);
+	void (*stream_destroy)(struct dn_stream *st);
+	/* longest time that a task may take and a wait may last, 0 = for ever; applies to later tasks and waits */
+	void (*set_timeout)(struct dn_device *dev, int64_t timeout_ms);
+	int (*event_create)(struct dn_device *dev, const char *name, struct dn_event **out);
+	void (*event_destroy)(struct dn_event *ev);
+	int (*event_record)(struct dn_event *ev, struct dn_stream *st);
+	/* later work on @st starts after the latest record of @ev made so far; never recorded = complete.
+	 * A compute stream of the CPU blocks the caller here and returns the error of the stream that failed. */
+	int (*stream_wait)(struct dn_stream *st, struct dn_event *ev);
+	int (*event_wait)(struct dn_event *ev);         /* on the host */
+	bool (*event_done)(struct dn_event *ev);        /* without waiting; errors count as done */
+	int (*stream_submit)(struct dn_stream *st, const struct dn_task *task); /* COMM streams; copies *task; the queue
+					 * holds 4096 entries, then -EAGAIN with a message; never allocates */
+	int (*stream_sync)(struct dn_stream *st);       /* host waits for all work so far; returns the stream's error */
+	int64_t (*waited_ns)(const struct dn_device *dev);      /* host or compute time spent waiting for events so far */
+
+	/* --- math --- "acc": false overwrites the output, true adds to it */
+	/* row-major c[m,n] = alpha * op(a) * op(b) + beta * c */
+	int (*gemm)(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+		    int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+
+	int (*conv_create)(struct dn_device *dev, const struct dn_conv_desc *d, struct dn_conv **out);
+	void (*conv_destroy)(struct dn_conv *cv);
+	size_t (*conv_workspace_bytes)(const struct dn_conv *cv);       /* of the hungriest op below */
+	/* weights in the library's own layout, for values that do not change between calls; 0 = plain is used anyway */
+	size_t (*conv_packed_bytes)(const struct dn_conv *cv);
+	int (*conv_pack)(struct dn_stream *st, struct dn_conv *cv, const float *w, void *packed, void *ws);
+	/* w: [k, c/groups, size, size]; packed (may be NULL) replaces w; bias may be NULL when the desc has none */
+	int (*conv_forward)(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *w, const void *packed,
+			    const float *bias, float *y, void *ws);
+	int (*conv_backward_weights)(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *dy, float *dw,
+				     void *ws);                         /* overwrites dw */
+	int (*conv_backward_data)(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx,
+				  bool acc, void *ws);
+
+	/* x[n, c, hw] -> act(x + bias[c]) in place; bias NULL = activation only */
+	int (*bias_act)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *x, const float *bias, enum dn_act act);
+	int (*bias_backward)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, const float *dy, float *db); /* overwrites */
+	int (*act_backward)(struct dn_stream *st, enum dn_act act, int64_t n, const float *y, float *dy); /* dy *= act'(y) */
+
+	/* batch statistics into mean[c], var[c] (var: biased, or / (N-1) with legacy), then y */
+	int (*bn_forward_train)(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale,
+				const float *bias, float *mean, float *var, float *y);
+	/* y may be x itself */
+	int (*bn_forward)(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale,
+			  const float *bias, const float *mean, const float *var, float *y);
+	/* dy is already times act'; dscale and dbias are overwritten; dx may be dy itself (then acc = false); dx NULL =
+	 * not wanted. frozen: the statistics were constants (rolling), so their gradient is none */
+	int (*bn_backward)(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const float *x, const float *mean,
+			   const float *var, const float *scale, const float *dy, float *dx, bool acc, float *dscale,
+			   float *dbias);
+
+	/* index: winner's position in the plane, -1 when the window is all padding (y is then 0). NaN inputs: a NaN wins. */
+	int (*maxpool_forward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y, int32_t *index);
+	int (*maxpool_backward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, const int32_t *index,
+				float *dx, bool acc);
+	int (*avgpool_forward)(struct dn_stream *st, int64_t rows, int64_t hw, const float *x, float *y);
+	int (*avgpool_backward)(struct dn_stream *st, int64_t rows, int64_t hw, const float *dy, float *dx, bool acc);
+
+	int (*dropout_forward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
+			       const float *x, float *y);
+	int (*dropout_backward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
+				const float *dy, float *dx, bool acc);
+
+	int (*softmax)(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, float *y);
+	/* *loss (fp64, host visible after the stream) is overwritten with the sum over elements; delta = t - p.
+	 * SSE: (t-p)^2.  SOFTMAX_CE: -log p of every target != 0, p floored at FLT_MIN. */
+	int (*cost)(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta,
+		    double *loss);
+
+	/* y = alpha * x + beta * y (beta 0: y is not read) */
+	int (*axpby)(struct dn_stream *st, int64_t n, float alpha, const float *x, float beta, float *y);
+	/* rows of n elements with strides */
+	int (*copy_rows)(struct dn_stream *st, int64_t rows, int64_t n, const float *src, int64_t src_stride, float *dst,
+			 int64_t dst_stride, bool acc);
+	int (*shortcut_forward)(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *direct,
+				const float *src, float *y);
+	/* dsrc += / = beta * dy on the overlap (acc false: zero elsewhere) */
+	int (*shortcut_backward_src)(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *dy, float *dsrc,
+				     bool acc);
+
+	/* v = momentum * v + g - decay * w;  w += rate * v  (decay and rate as 25.1: decay*E and lr/E) */
+	int (*sgd)(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum,
+		   float decay);
+	/* out (= or +=) the sum of parts[0..n_parts) by the fixed binary tree over the index, split at the largest
+	 * power of two below the count; parts may include out itself only at acc = false */
+	int (*sum_tree)(struct dn_stream *st, int64_t n, int n_parts, const float *const *parts, float *out, bool acc);
+	int (*count_nonfinite)(struct dn_stream *st, int64_t n, const float *x, int64_t *count);
+};
+
+struct dn_device {
+	const struct dn_backend *be;
+	int threads;
+	/* private to the backend: embedded as the first member of its own struct */
+};
+
+/** dn_backend_find() - "ref" or "cpu"; NULL with a message that lists the names */
+DN_EXPORT const struct dn_backend *dn_backend_find(const char *name);
+DN_EXPORT const struct dn_backend *const *dn_backend_all(void);  /* ends at NULL */
+
+/* The streams, events and host memory that both CPU tables share (backend/cpu/stream.c implements them over
+ * base only; backend/cpu/cpu.c and backend/ref/ref.c put them into their tables). */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

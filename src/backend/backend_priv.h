@@ -1,0 +1,13 @@
+/* Shared by backend.c and the tables: the tables themselves, and checks of descriptions. */
+#ifndef DN_BACKEND_BACKEND_PRIV_H
+#define DN_BACKEND_BACKEND_PRIV_H
+#include "backend/backend.h"
+
+extern const struct dn_backend dn_backend_cpu, dn_backend_ref;
+
+/** conv_desc_check() - shapes of one convolution; -EINVAL with a message */
+int conv_desc_check(const struct dn_conv_desc *d);
+int shortcut_desc_check(const struct dn_shortcut_desc *d);
+int dropout_key_check(const struct dn_dropout_key *k);
+
+#endif

@@ -1,0 +1,588 @@
+/* Streams and events of the CPU: what makes a CPU look like an asynchronous device.
+ *
+ * A compute stream has no queue: its ops run in the caller, so its events are complete when recorded and
+ * its waits block. A COMM stream is a FIFO of tasks, waits and records. One progress thread per device
+ * looks at the head of each COMM stream in turn and never blocks in one of them.
+ *
+ * NOTE(records): a record takes the event's next number; a wait remembers the latest number at its call,
+ * so an event that is recorded anew every step is right. Records on different streams may end out of
+ * order: up to EVENT_WINDOW may be in flight, one bit each.
+ *
+ * Math on a COMM stream belongs into the stream's tasks: it runs at once, in the caller, on one thread.
+ */
+#include "backend/cpu/stream.h"
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/thread.h"
+
+#define STREAM_ENTRIES 4096u
+#define EVENT_WINDOW 64u
+#define HOST_GRACE_MS 2000              /* a late task fails first and says whom it waits for */
+#define IDLE_YIELDS 50                  /* then sleep: 20 us, growing to 200 */
+#define IDLE_MIN_NS 20000
+#define IDLE_MAX_NS 200000
+
+enum entry_kind { ENTRY_TASK, ENTRY_WAIT, ENTRY_RECORD, ENTRY_COPY };
+
+struct stream_entry {
+	enum entry_kind kind;
+	bool started;                   /* TASK */
+	int64_t start_ns, timeout_ms;   /* TASK, once started */
+	struct dn_task task;
+	struct dn_event *ev;            /* WAIT, RECORD: one reference */
+	uint64_t seq;
+	void *dst;                      /* COPY; src NULL = zero */
+	const void *src;
+	size_t bytes;
+};
+
+struct dn_event {                       /* dev->lock guards all but dev and name */
+	struct cpu_device *dev;
+	char name[48];
+	uint64_t recorded;              /* number of the latest record, 0 = never */
+	uint64_t base;                  /* records up to this one are complete */
+	uint64_t later;                 /* bit i: record base + 1 + i is complete too */
+	uint64_t err_seq;               /* latest record that completed with an error, 0 = none */
+	int err;
+	char msg[STREAM_MSG];
+	int refs;                       /* queue entries and waiting hosts */
+	bool dead;                      /* destroyed: the last reference frees it */
+};
+
+/* --- events, with the lock held --- */
+
+static bool event_passed(const struct dn_event *ev, uint64_t seq)
+{
+	return seq <= ev->base || (ev->later >> (seq - ev->base - 1) & 1);
+}
+
+/* of a record that has passed; an error of a later record counts too: the data may be gone already */
+static bool event_failed(const struct dn_event *ev, uint64_t seq)
+{
+	return seq && seq <= ev->err_seq;
+}
+
+static void event_unref(struct dn_event *ev)
+{
+	if (--ev->refs == 0 && ev->dead)
+		dn_free(ev);
+}
+
+static void event_complete(struct dn_event *ev, uint64_t seq, int err, const char *msg)
+{
+	if (err && seq > ev->err_seq) {
+		ev->err_seq = seq;
+		ev->err = err;
+		snprintf(ev->msg, sizeof(ev->msg), "%s", msg);
+	}
+	ev->later |= 1ull << (seq - ev->base - 1);
+	while (ev->later & 1) {
+		ev->later >>= 1;
+		ev->base++;
+	}
+	pthread_cond_broadcast(&ev->dev->done);
+}
+
+static int event_wait_locked(struct dn_event *ev)
+{
+	struct cpu_device *d = ev->dev;
+	uint64_t seq = ev->recorded;
+	int64_t start, deadline = 0, waited;
+	int err = 0;
+
+	if (!event_passed(ev, seq)) {
+		start = dn_now_ns();
+		if (d->timeout_ms)
+			deadline = start + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
+		ev->refs++;
+		while (!event_passed(ev, seq) && !err)
+			err = dn_cond_wait_until(&d->done, &d->lock, deadline);
+		waited = dn_now_ns() - start;
+		d->waited_ns += waited;
+		if (!event_passed(ev, seq))
+			err = dn_fail(DN_EPEER_LATE, "event %s: waited %.1f s", ev->name, (double)waited * 1e-9);
+		else
+			err = 0;
+		if (!err && event_failed(ev, seq))
+			err = dn_fail(ev->err, "%s", ev->msg);
+		event_unref(ev);
+		return err;
+	}
+	return event_failed(ev, seq) ? dn_fail(ev->err, "%s", ev->msg) : 0;
+}
+
+/* --- the progress thread --- */
+
+static void stream_stick(struct dn_stream *st, int err, const char *msg)
+{
+	if (st->err)
+		return;
+	st->err = err;
+	snprintf(st->msg, sizeof(st->msg), "%s", msg);
+}
+
+static void stream_pop(struct dn_stream *st)
+{
+	st->head++;
+	pthread_cond_broadcast(&st->dev->done);
+}
+
+static int task_late(const struct dn_task *t, int64_t waited_ns)
+{
+	char what[STREAM_MSG / 2] = "";
+
+	if (t->describe)
+		t->describe(t->arg, what, sizeof(what));
+	return dn_fail(DN_EPEER_LATE, "%s: waited %.1f s%s%s", t->label ? t->label : "task",
+		       (double)waited_ns * 1e-9, *what ? ": " : "", what);
+}
+
+/* runs without the lock; the head of a busy stream is ours */
+static int task_run(struct stream_entry *e, bool *done)
+{
+	const struct dn_task *t = &e->task;
+	int64_t waited;
+	int err = 0;
+
+	*done = false;
+	dn_message_clear();
+	if (!e->started) {
+		e->started = true;
+		e->start_ns = dn_now_ns();
+		if (t->start)
+			err = t->start(t->arg);
+	}
+	if (!err) {
+		if (t->poll)
+			err = t->poll(t->arg, done);
+		else
+			*done = true;
+	}
+	if (!err && !*done && e->timeout_ms) {
+		waited = dn_now_ns() - e->start_ns;
+		if (waited > e->timeout_ms * 1000000)
+			err = task_late(t, waited);
+	}
+	if (err && !*dn_message())
+		dn_fail(err, "%s: error %d", t->label ? t->label : "task", err);
+	return err;
+}
+
+/* true: the stream moved. Polling says that its head must be looked at again without a signal. */
+static bool serve_outside(struct dn_stream *st, struct stream_entry *e, bool *polling)
+{
+	struct cpu_device *d = st->dev;
+	bool first = e->kind == ENTRY_TASK && !e->started, done = true;
+	int err = 0;
+
+	if (first)
+		e->timeout_ms = d->timeout_ms;
+	st->busy = true;
+	pthread_mutex_unlock(&d->lock);
+	if (e->kind == ENTRY_TASK)
+		err = task_run(e, &done);
+	else if (e->src && e->src != e->dst)
+		memcpy(e->dst, e->src, e->bytes);
+	else if (!e->src)
+		memset(e->dst, 0, e->bytes);
+	pthread_mutex_lock(&d->lock);
+	st->busy = false;
+	if (err)
+		stream_stick(st, err, dn_message());
+	if (err || done)
+		stream_pop(st);
+	else
+		*polling = true;
+	if (st->dying)
+		pthread_cond_broadcast(&d->done);
+	return err || done || first;
+}
+
+static bool serve(struct dn_stream *st, bool *polling)
+{
+	struct stream_entry *e;
+
+	if (st->head == st->tail || st->dying)
+		return false;
+	e = &st->ring[st->head % STREAM_ENTRIES];
+	switch (e->kind) {
+	case ENTRY_RECORD:
+		event_complete(e->ev, e->seq, st->err, st->msg);
+		event_unref(e->ev);
+		break;
+	case ENTRY_WAIT:
+		if (!st->err && !event_passed(e->ev, e->seq))
+			return false;   /* whoever completes the event signals us, or is us */
+		if (!st->err && event_failed(e->ev, e->seq))
+			stream_stick(st, e->ev->err, e->ev->msg);
+		event_unref(e->ev);
+		break;
+	default:
+		if (!st->err)
+			return serve_outside(st, e, polling);
+	}
+	stream_pop(st);
+	return true;
+}
+
+static void *progress_main(void *arg)
+{
+	struct cpu_device *d = arg;
+	int64_t sleep_ns = IDLE_MIN_NS;
+	int idle = 0;
+
+	pthread_mutex_lock(&d->lock);
+	while (!d->stop) {
+		bool moved = false, polling = false;
+
+		for (struct dn_stream *st = d->streams; st && !d->stop; st = st->next)
+			moved |= serve(st, &polling);
+		if (d->stop)
+			break;
+		if (moved) {
+			idle = 0;
+			sleep_ns = IDLE_MIN_NS;
+		} else if (!polling) {
+			idle = 0;
+			pthread_cond_wait(&d->work, &d->lock);
+		} else if (idle++ < IDLE_YIELDS) {
+			pthread_mutex_unlock(&d->lock);
+			sched_yield();
+			pthread_mutex_lock(&d->lock);
+		} else {                /* new work ends the sleep early */
+			dn_cond_wait_until(&d->work, &d->lock, dn_now_ns() + sleep_ns);
+			sleep_ns = sleep_ns * 3 / 2 < IDLE_MAX_NS ? sleep_ns * 3 / 2 : IDLE_MAX_NS;
+		}
+	}
+	pthread_mutex_unlock(&d->lock);
+	return NULL;
+}
+
+static int progress_start(struct cpu_device *d)
+{
+	sigset_t all, old;
+	int err;
+
+	if (d->running)
+		return 0;
+	sigfillset(&all);               /* signals belong to the program's own threads */
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	err = pthread_create(&d->thread, NULL, progress_main, d);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err)
+		return dn_fail(-err, "progress thread: %s", strerror(err));
+	d->running = true;
+	return 0;
+}
+
+/* --- streams --- */
+
+int stream_create(struct dn_device *dev, enum dn_stream_kind kind, const char *name, struct dn_stream **out)
+{
+	struct cpu_device *d = (struct cpu_device *)dev;
+	struct dn_stream *st = dn_zalloc(sizeof(*st)), **at;
+	int err = 0;
+
+	if (!st)
+		return -ENOMEM;
+	st->dev = d;
+	st->kind = kind;
+	snprintf(st->name, sizeof(st->name), "%s", name ? name : "?");
+	if (kind == DN_STREAM_COMM) {
+		st->ring = dn_calloc(STREAM_ENTRIES, sizeof(*st->ring));
+		if (!st->ring) {
+			dn_free(st);
+			return -ENOMEM;
+		}
+		pthread_mutex_lock(&d->lock);
+		err = progress_start(d);
+		if (!err) {
+			for (at = &d->streams; *at; at = &(*at)->next)
+				;
+			*at = st;
+		}
+		pthread_mutex_unlock(&d->lock);
+	}
+	if (err) {
+		dn_free(st->ring);
+		dn_free(st);
+		return err;
+	}
+	*out = st;
+	return 0;
+}
+
+/* Work that has not ended is dropped; events recorded behind it complete with -ECANCELED. */
+void stream_destroy(struct dn_stream *st)
+{
+	struct cpu_device *d;
+	struct dn_stream **at;
+	char msg[128];
+
+	if (!st)
+		return;
+	d = st->dev;
+	if (st->kind == DN_STREAM_COMM) {
+		snprintf(msg, sizeof(msg), "stream %s was destroyed", st->name);
+		pthread_mutex_lock(&d->lock);
+		st->dying = true;
+		while (st->busy)
+			pthread_cond_wait(&d->done, &d->lock);
+		for (at = &d->streams; *at != st; at = &(*at)->next)
+			;
+		*at = st->next;
+		for (; st->head != st->tail; st->head++) {
+			struct stream_entry *e = &st->ring[st->head % STREAM_ENTRIES];
+
+			if (e->kind == ENTRY_RECORD)
+				event_complete(e->ev, e->seq, st->err ? st->err : -ECANCELED, st->err ? st->msg : msg);
+			if (e->kind == ENTRY_RECORD || e->kind == ENTRY_WAIT)
+				event_unref(e->ev);
+		}
+		pthread_cond_signal(&d->work);  /* others may wait for those events */
+		pthread_mutex_unlock(&d->lock);
+		dn_free(st->ring);
+	}
+	dn_free(st);
+}
+
+/* with the lock: the next free entry, zeroed, or NULL with a message; not queued before stream_push() */
+static struct stream_entry *stream_slot(struct dn_stream *st, enum entry_kind kind)
+{
+	struct stream_entry *e;
+
+	if (st->tail - st->head >= STREAM_ENTRIES) {
+		dn_fail(-EAGAIN, "stream %s: its queue is full (%u entries)", st->name, STREAM_ENTRIES);
+		return NULL;
+	}
+	e = &st->ring[st->tail % STREAM_ENTRIES];
+	memset(e, 0, sizeof(*e));
+	e->kind = kind;
+	return e;
+}
+
+static void stream_push(struct dn_stream *st)
+{
+	st->tail++;
+	pthread_cond_signal(&st->dev->work);
+}
+
+static int stream_bytes(struct dn_stream *st, void *dst, const void *src, size_t bytes)
+{
+	struct cpu_device *d = st->dev;
+	struct stream_entry *e;
+	int err;
+
+	pthread_mutex_lock(&d->lock);
+	err = st->err ? dn_fail(st->err, "%s", st->msg) : 0;
+	if (!err) {
+		e = stream_slot(st, ENTRY_COPY);
+		if (e) {
+			e->dst = dst;
+			e->src = src;
+			e->bytes = bytes;
+			stream_push(st);
+		} else {
+			err = -EAGAIN;
+		}
+	}
+	pthread_mutex_unlock(&d->lock);
+	return err;
+}
+
+/* a COMM stream queues it, unless one of its own tasks asks */
+static bool stream_queues(struct dn_stream *st)
+{
+	return st->kind == DN_STREAM_COMM && !pthread_equal(pthread_self(), st->dev->thread);
+}
+
+int stream_copy(struct dn_stream *st, void *dst, const void *src, size_t bytes)
+{
+	if (!bytes)
+		return 0;
+	if (stream_queues(st))
+		return stream_bytes(st, dst, src, bytes);
+	if (dst != src)
+		memcpy(dst, src, bytes);
+	return 0;
+}
+
+int stream_zero(struct dn_stream *st, void *dst, size_t bytes)
+{
+	if (!bytes)
+		return 0;
+	if (stream_queues(st))
+		return stream_bytes(st, dst, NULL, bytes);
+	memset(dst, 0, bytes);
+	return 0;
+}
+
+int stream_submit(struct dn_stream *st, const struct dn_task *task)
+{
+	struct cpu_device *d = st->dev;
+	struct stream_entry *e;
+	int err;
+
+	if (st->kind != DN_STREAM_COMM)
+		return dn_fail(-EINVAL, "stream %s: tasks need a communication stream", st->name);
+	pthread_mutex_lock(&d->lock);
+	err = st->err ? dn_fail(st->err, "%s", st->msg) : 0;
+	if (!err) {
+		e = stream_slot(st, ENTRY_TASK);
+		if (e) {
+			e->task = *task;
+			stream_push(st);
+		} else {
+			err = -EAGAIN;
+		}
+	}
+	pthread_mutex_unlock(&d->lock);
+	return err;
+}
+
+/* Every task may take its full time, so the deadline starts anew whenever the head moves. */
+int stream_sync(struct dn_stream *st)
+{
+	struct cpu_device *d = st->dev;
+	uint64_t goal, head;
+	int64_t start, deadline = 0;
+	int err = 0;
+
+	if (st->kind != DN_STREAM_COMM)
+		return 0;
+	pthread_mutex_lock(&d->lock);
+	goal = st->tail;
+	head = st->head;
+	start = dn_now_ns();
+	if (d->timeout_ms)
+		deadline = start + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
+	while (st->head < goal) {
+		err = dn_cond_wait_until(&d->done, &d->lock, deadline);
+		if (st->head != head) {
+			head = st->head;
+			start = dn_now_ns();
+			if (deadline)
+				deadline = start + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
+		} else if (err) {
+			break;
+		}
+	}
+	if (st->err)
+		err = dn_fail(st->err, "%s", st->msg);
+	else if (st->head < goal)
+		err = dn_fail(DN_EPEER_LATE, "stream %s: waited %.1f s", st->name, (double)(dn_now_ns() - start) * 1e-9);
+	else
+		err = 0;
+	pthread_mutex_unlock(&d->lock);
+	return err;
+}
+
+/* --- events --- */
+
+int stream_event_create(struct dn_device *dev, const char *name, struct dn_event **out)
+{
+	struct dn_event *ev = dn_zalloc(sizeof(*ev));
+
+	if (!ev)
+		return -ENOMEM;
+	ev->dev = (struct cpu_device *)dev;
+	snprintf(ev->name, sizeof(ev->name), "%s", name ? name : "?");
+	*out = ev;
+	return 0;
+}
+
+void stream_event_destroy(struct dn_event *ev)
+{
+	struct cpu_device *d;
+
+	if (!ev)
+		return;
+	d = ev->dev;
+	pthread_mutex_lock(&d->lock);
+	ev->dead = true;
+	ev->refs++;
+	event_unref(ev);
+	pthread_mutex_unlock(&d->lock);
+}
+
+int stream_event_record(struct dn_event *ev, struct dn_stream *st)
+{
+	struct cpu_device *d = ev->dev;
+	struct stream_entry *e;
+	int err = 0;
+
+	if (st->dev != d)
+		return dn_fail(-EINVAL, "event %s: stream %s belongs to another device", ev->name, st->name);
+	pthread_mutex_lock(&d->lock);
+	if (ev->recorded - ev->base >= EVENT_WINDOW) {
+		err = dn_fail(-EAGAIN, "event %s: %u records are in flight, at most %u may be", ev->name,
+			      (unsigned)(ev->recorded - ev->base), EVENT_WINDOW);
+	} else if (st->kind == DN_STREAM_COMPUTE) {
+		ev->recorded++;
+		event_complete(ev, ev->recorded, 0, "");
+		pthread_cond_signal(&d->work);
+	} else {
+		e = stream_slot(st, ENTRY_RECORD);
+		if (e) {
+			e->ev = ev;
+			e->seq = ++ev->recorded;
+			ev->refs++;
+			stream_push(st);
+		} else {
+			err = -EAGAIN;
+		}
+	}
+	pthread_mutex_unlock(&d->lock);
+	return err;
+}
+
+int stream_wait(struct dn_stream *st, struct dn_event *ev)
+{
+	struct cpu_device *d = ev->dev;
+	struct stream_entry *e;
+	int err = 0;
+
+	if (st->dev != d)
+		return dn_fail(-EINVAL, "event %s: stream %s belongs to another device", ev->name, st->name);
+	pthread_mutex_lock(&d->lock);
+	if (st->kind == DN_STREAM_COMPUTE) {
+		err = event_wait_locked(ev);
+	} else if (st->err) {
+		err = dn_fail(st->err, "%s", st->msg);
+	} else if (!event_passed(ev, ev->recorded) || event_failed(ev, ev->recorded)) {
+		e = stream_slot(st, ENTRY_WAIT);
+		if (e) {
+			e->ev = ev;
+			e->seq = ev->recorded;
+			ev->refs++;
+			stream_push(st);
+		} else {
+			err = -EAGAIN;
+		}
+	}
+	pthread_mutex_unlock(&d->lock);
+	return err;
+}
+
+int stream_event_wait(struct dn_event *ev)
+{
+	int err;
+
+	pthread_mutex_lock(&ev->dev->lock);
+	err = event_wait_locked(ev);
+	pthread_mutex_unlock(&ev->dev->lock);
+	return err;
+}
+
+bool stream_event_done(struct dn_event *ev)
+{
+	bool done;
+
+	pthread_mutex_lock(&ev->dev->lock);
+	done = event_passed(ev, ev->recorded);
+	pthread_mutex_unlock(&ev->dev->lock);
+	return done;
+}

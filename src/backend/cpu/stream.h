@@ -1,0 +1,67 @@
+/* What the two CPU tables (cpu and ref) share: device, host memory, streams, events. Stays in the room. */
+#ifndef DN_BACKEND_CPU_STREAM_H
+#define DN_BACKEND_CPU_STREAM_H
+#include <pthread.h>
+#include "backend/backend.h"
+
+#define STREAM_MSG 1024                 /* bytes of a kept error message */
+
+struct cpu_device {
+	struct dn_device dev;           /* first: what the contract hands around */
+	pthread_mutex_t lock;           /* guards all below, and every stream and event of the device */
+	pthread_cond_t work;            /* progress thread: something was queued or recorded, or stop */
+	pthread_cond_t done;            /* hosts: an entry ended, an event completed, a stream is not busy */
+	pthread_t thread;               /* the progress thread; started with the first COMM stream */
+	bool running;                   /* thread exists */
+	bool stop;                      /* thread shall end */
+	int64_t timeout_ms;             /* of later tasks and waits, 0 = none */
+	int64_t waited_ns;              /* by compute streams and hosts for events */
+	struct dn_stream *streams;      /* COMM streams, in order of creation */
+};
+
+struct stream_entry;
+
+struct dn_stream {
+	struct cpu_device *dev;         /* const after create, as kind and name */
+	enum dn_stream_kind kind;
+	char name[48];
+	struct dn_stream *next;         /* all below: dev->lock; COMM streams only */
+	struct stream_entry *ring;      /* STREAM_ENTRIES; the progress thread alone changes a started head */
+	uint64_t head, tail;            /* entries ended and queued so far */
+	bool busy;                      /* the progress thread runs its head, without the lock */
+	bool dying;                     /* destroy has begun: do not touch */
+	int err;                        /* the first failure, sticks */
+	char msg[STREAM_MSG];
+};
+
+/* device.c */
+int stream_device_init(struct cpu_device *d, const struct dn_backend *be, int threads);
+void stream_device_fini(struct cpu_device *d);
+
+int stream_memory(struct dn_device *dev, size_t *free_bytes, size_t *total_bytes);
+int stream_alloc(struct dn_device *dev, enum dn_region r, size_t bytes, void **out);
+void stream_free(struct dn_device *dev, void *p);
+void stream_set_timeout(struct dn_device *dev, int64_t timeout_ms);
+int64_t stream_waited_ns(const struct dn_device *dev);
+
+/* stream.c */
+int stream_copy(struct dn_stream *st, void *dst, const void *src, size_t bytes);
+int stream_zero(struct dn_stream *st, void *dst, size_t bytes);
+int stream_create(struct dn_device *dev, enum dn_stream_kind kind, const char *name, struct dn_stream **out);
+void stream_destroy(struct dn_stream *st);
+int stream_event_create(struct dn_device *dev, const char *name, struct dn_event **out);
+void stream_event_destroy(struct dn_event *ev);
+int stream_event_record(struct dn_event *ev, struct dn_stream *st);
+int stream_wait(struct dn_stream *st, struct dn_event *ev);
+int stream_event_wait(struct dn_event *ev);
+bool stream_event_done(struct dn_event *ev);
+int stream_submit(struct dn_stream *st, const struct dn_task *task);
+int stream_sync(struct dn_stream *st);
+
+/** stream_threads() - threads for an op on @st: COMM work shares the cores with compute, so it takes one */
+static inline int stream_threads(const struct dn_stream *st)
+{
+	return st->kind == DN_STREAM_COMM ? 1 : st->dev->dev.threads;
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* The ref table: plain loops for every op over the CPU's streams; slow on purpose, the oracle for tests. */
+#include <errno.h>
+#include "backend/backend_priv.h"
+#include "backend/cpu/stream.h"
+#include "backend/ref/ref_priv.h"
+
+static int ref_open(int threads, struct dn_device **out);
+
+static void ref_close(struct dn_device *dev)
+{
+	if (!dev)
+		return;
+	stream_device_fini((struct cpu_device *)dev);
+	dn_free(dev);
+}
+
+static void ref_facts(const struct dn_device *dev, struct dn_facts *out)
+{
+	out->backend = "ref";
+	out->threads = 1;
+	out->align_bytes = DN_ALIGN;
+	out->library = "none";
+}
+
+const struct dn_backend dn_backend_ref = {
+	.name = "ref",
+	.summary = "plain loops on one thread: slow, the yardstick of the tests",
+	.open = ref_open,
+	.close = ref_close,
+	.memory = stream_memory,
+	.facts = ref_facts,
+	.alloc = stream_alloc,
+	.free = stream_free,
+	.copy = stream_copy,
+	.zero = stream_zero,
+	.stream_create = stream_create,
+	.stream_destroy = stream_destroy,
+	.set_timeout = stream_set_timeout,
+	.event_create = stream_event_create,
+	.event_destroy = stream_event_destroy,
+	.event_record = stream_event_record,
+	.stream_wait = stream_wait,
+	.event_wait = stream_event_wait,
+	.event_done = stream_event_done,
+	.stream_submit = stream_submit,
+	.stream_sync = stream_sync,
+	.waited_ns = stream_waited_ns,
+	.gemm = ref_gemm,
+	.conv_create = ref_conv_create,
+	.conv_destroy = ref_conv_destroy,
+	.conv_workspace_bytes = ref_conv_workspace_bytes,
+	.conv_packed_bytes = ref_conv_packed_bytes,
+	.conv_pack = ref_conv_pack,
+	.conv_forward = ref_conv_forward,
+	.conv_backward_weights = ref_conv_backward_weights,
+	.conv_backward_data = ref_conv_backward_data,
+	.bias_act = ref_bias_act,
+	.bias_backward = ref_bias_backward,
+	.act_backward = ref_act_backward,
+	.bn_forward_train = ref_bn_forward_train,
+	.bn_forward = ref_bn_forward,
+	.bn_backward = ref_bn_backward,
+	.maxpool_forward = ref_maxpool_forward,
+	.maxpool_backward = ref_maxpool_backward,
+	.avgpool_forward = ref_avgpool_forward,
+	.avgpool_backward = ref_avgpool_backward,
+	.dropout_forward = ref_dropout_forward,
+	.dropout_backward = ref_dropout_backward,
+	.softmax = ref_softmax,
+	.cost = ref_cost,
+	.axpby = ref_axpby,
+	.copy_rows = ref_copy_rows,
+	.shortcut_forward = ref_shortcut_forward,
+	.shortcut_backward_src = ref_shortcut_backward_src,
+	.sgd = ref_sgd,
+	.sum_tree = ref_sum_tree,
+	.count_nonfinite = ref_count_nonfinite,
+};
+
+static int ref_open(int threads, struct dn_device **out)
+{
+	struct cpu_device *d = dn_zalloc(sizeof(*d));
+	int err;
+
+	if (!d)
+		return -ENOMEM;
+	err = stream_device_init(d, &dn_backend_ref, threads);
+	if (err) {
+		dn_free(d);
+		return err;
+	}
+	*out = &d->dev;
+	return 0;
+}
