@@ -1,0 +1,120 @@
+/* Data for training and evaluation: .data files, data sets, and loader threads with a ring of batches.
+ *
+ * A sample is an input of floats and a target of floats. Which sample stands at which place is a pure
+ * function of (seed, position); position = (update-1) * E + global slot, so it depends neither on the
+ * number of ranks nor on subdivisions nor on threads.
+ */
+#ifndef DN_DATA_DATA_H
+#define DN_DATA_DATA_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/keyfile.h"
+#include "base/status.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum dn_format { DN_FORMAT_LIST, DN_FORMAT_IDX, DN_FORMAT_CIFAR, DN_FORMAT_NPY };
+enum dn_shuffle { DN_SHUFFLE_OFF, DN_SHUFFLE_EPOCH, DN_SHUFFLE_REPLACE };      /* 0, 1, replace */
+
+struct dn_datafile {                    /* a .data file */
+	struct dn_keyfile *file;
+	enum dn_format format;
+	int64_t classes;                /* -1 = not given (Darknet's default of 2 is asked of the data instead) */
+	const char *train, *train_truth, *valid, *valid_truth;  /* NULL when not given */
+	const char *backup;             /* "/backup/" by default */
+	const char *labels, *names;     /* NULL when not given */
+	int64_t top;
+	enum dn_shuffle shuffle;
+};
+
+/** dn_datafile_read() - formats that this version cannot read (list, cifar) are errors naming those that exist */
+DN_EXPORT int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict);
+DN_EXPORT void dn_datafile_destroy(struct dn_datafile *d);
+/** dn_shuffle_parse() - "1", "replace", "0"; @where leads the message */
+DN_EXPORT int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out);
+
+struct dn_dataset {
+	int64_t n;                      /* samples */
+	int64_t c, h, w;                /* of one sample; h = w = 1 for flat data */
+	int64_t inputs;                 /* c * h * w */
+	int64_t classes;                /* classes of class truth (largest + 1, or the .data file's), 0 = dense targets */
+	int64_t truths;                 /* length of a dense target, 0 for class truth */
+	bool has_truth;
+	char path[512];                 /* for messages */
+	/* xxh64 of shapes, types, all truth, and the inputs too while they are at most 64 MiB unpacked: the same
+	 * data set gives the same number, packed or not. Larger inputs count by shape and type alone. */
+	uint64_t hash;
+	/* sample @i: x[inputs]; t[truths wanted] one-hot or dense; *cls = class or -1. Thread-safe, allocates nothing. */
+	int (*get)(const struct dn_dataset *ds, int64_t i, float *x, float *t, int64_t n_truths, int64_t *cls);
+	void (*close)(struct dn_dataset *ds);
+	void *priv;
+};
+
+/**
+ * dn_dataset_open() - the train (@valid false) or valid part of a .data file
+ * @inputs, @truths: what the net takes; a data set of other sizes is an error with both numbers (class numbers
+ * must be below @truths). @truths 0: any (truth optional).
+ */
+DN_EXPORT int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, bool valid, int64_t inputs, int64_t truths);
+DN_EXPORT void dn_dataset_close(struct dn_dataset *ds);
+
+/* NumPy arrays in memory-mapped files: format 1.0 to 3.0, little-endian, C order, float32/uint8/int32/int64. */
+struct dn_npy {
+	char dtype;                     /* 'f' float32, 'u' uint8, 'i' int32, 'l' int64 */
+	int n_dims;
+	int64_t shape[8];
+	int64_t n;                      /* elements */
+	size_t item_bytes;
+	const void *data;               /* inside the mapping; files from elsewhere may leave it at any alignment */
+	void *map;
+	size_t map_bytes;
+};
+DN_EXPORT int dn_npy_open(struct dn_npy *a, const char *path);
+DN_EXPORT void dn_npy_close(struct dn_npy *a);                   /* legal on a zeroed one */
+/** dn_npy_float() - element i as float; uint8 divided by 255 when @scale */
+DN_EXPORT float dn_npy_float(const struct dn_npy *a, int64_t i, bool scale);
+/** dn_npy_write() - float32, C order, format 1.0; appears whole or not at all */
+DN_EXPORT int dn_npy_write(const char *path, int n_dims, const int64_t *shape, const float *x);
+
+struct dn_order {                       /* which sample stands at which position */
+	int64_t n;
+	enum dn_shuffle shuffle;
+	uint64_t seed;
+};
+/** dn_order_at() - sample of global @position. DN_SHUFFLE_EPOCH needs a permutation per epoch: two are cached in *c */
+struct dn_order_cache;
+DN_EXPORT int dn_order_cache_create(struct dn_order_cache **out, const struct dn_order *o);
+DN_EXPORT void dn_order_cache_destroy(struct dn_order_cache *c);
+DN_EXPORT int64_t dn_order_at(struct dn_order_cache *c, int64_t position);     /* thread-safe, allocates nothing */
+
+struct dn_loader_config {
+	struct dn_dataset *data;        /* borrowed */
+	struct dn_order order;
+	int64_t batch, subdivisions;    /* E and microbatches of one update */
+	int rank, world;
+	int64_t inputs, truths;         /* floats of a sample as the net takes them */
+	int threads;                    /* >= 1 */
+	int64_t first_update;           /* update number of the first batch, from 1 */
+	bool region_activations;        /* ring in DN_MEM_ACTIVATIONS (training); else DN_MEM_HOST */
+};
+#define DN_LOADER_DEPTH 3               /* microbatches in the ring */
+
+/** dn_loader_bytes() - what the ring takes: pure, for the plan */
+DN_EXPORT int dn_loader_bytes(int64_t local, int64_t inputs, int64_t truths, size_t *out);
+
+struct dn_loader;
+DN_EXPORT int dn_loader_create(struct dn_loader **out, const struct dn_loader_config *c);
+DN_EXPORT void dn_loader_destroy(struct dn_loader *l);           /* stops and joins the threads */
+/**
+ * dn_loader_next() - the next microbatch of this rank; pointers are valid until the next call
+ * A sample that cannot be read is the error of its microbatch, with its message (of the lowest slot, if there are
+ * several), however many threads there are; every later call gives it again. *waited_ns (may be NULL) grows by the
+ * time that the caller waited.
+ */
+DN_EXPORT int dn_loader_next(struct dn_loader *l, const float **x, const float **t, const int64_t **cls, int64_t *waited_ns);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,226 @@
+/* A data set out of two arrays, inputs and truth, checked against what the net takes. */
+#include "data/array_priv.h"
+#include "data/data.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+
+#define HASH_ALL_BYTES ((size_t)64 << 20)       /* larger inputs are hashed by their shape alone */
+
+struct arrays {
+	struct data_array x, truth;
+	const char *x_path, *truth_path;        /* borrowed during open only; truth_path may be NULL */
+};
+
+static int arrays_get(const struct dn_dataset *ds, int64_t i, float *x, float *t, int64_t n_truths, int64_t *cls)
+{
+	const struct arrays *a = ds->priv;
+	int64_t k = -1;
+
+	if (i < 0 || i >= ds->n)
+		return dn_fail(-EINVAL, "%s: there is no sample %lld, it has %lld", ds->path, (long long)i, (long long)ds->n);
+	if (ds->truths && n_truths && n_truths != ds->truths)
+		return dn_fail(-EINVAL, "%s: targets have %lld values, asked for are %lld", ds->path, (long long)ds->truths,
+			       (long long)n_truths);
+	if (ds->has_truth && !ds->truths)
+		k = data_whole(&a->truth, i);
+	if (n_truths && k >= n_truths)
+		return dn_fail(-EINVAL, "%s: sample %lld has class %lld, there are %lld", ds->path, (long long)i, (long long)k,
+			       (long long)n_truths);
+	data_floats(&a->x, i * ds->inputs, ds->inputs, true, x);
+	if (n_truths && ds->truths) {
+		data_floats(&a->truth, i * ds->truths, ds->truths, false, t);
+	} else if (n_truths) {
+		memset(t, 0, (size_t)n_truths * sizeof(*t));
+		if (k >= 0)
+			t[k] = 1;
+	}
+	if (cls)
+		*cls = k;
+	return 0;
+}
+
+static void arrays_close(struct dn_dataset *ds)
+{
+	struct arrays *a = ds->priv;
+
+	if (!a)
+		return;
+	data_array_close(&a->x);
+	data_array_close(&a->truth);
+	dn_free(a);
+}
+
+/* [n, features], [n, h, w] or [n, c, h, w] */
+static int set_shape(struct dn_dataset *ds, const struct arrays *a, int64_t inputs)
+{
+	const int64_t *s = a->x.shape;
+	char shape[220];
+
+	data_shape_text(a->x.n_dims, s, shape, sizeof(shape));
+	if (a->x.n_dims < 2 || a->x.n_dims > 4)
+		return dn_fail(-EINVAL, DATA_PATH ": its shape is %s, wanted [n, values], [n, h, w] or [n, c, h, w]", a->x_path,
+			       shape);
+	if (!a->x.n)
+		return dn_fail(-EINVAL, DATA_PATH ": its shape %s has no elements", a->x_path, shape);
+	ds->n = s[0];
+	ds->inputs = a->x.n / s[0];
+	ds->c = a->x.n_dims == 3 ? 1 : s[1];
+	ds->h = a->x.n_dims == 2 ? 1 : s[a->x.n_dims - 2];
+	ds->w = a->x.n_dims == 2 ? 1 : s[a->x.n_dims - 1];
+	if (inputs && inputs != ds->inputs)
+		return dn_fail(-EINVAL, DATA_PATH ": a sample has %lld values (shape %s), the net takes %lld", a->x_path,
+			       (long long)ds->inputs, shape, (long long)inputs);
+	return 0;
+}
+
+/* Every class number is in range of the .data file's classes and of the net's outputs. */
+static int check_classes(struct dn_dataset *ds, const struct arrays *a, const struct dn_datafile *d, int64_t truths)
+{
+	int64_t largest = -1;
+
+	if (d->classes >= 0 && truths && d->classes > truths)
+		return dn_section_fail(&d->file->sections[0], "classes", -EINVAL, "classes=%lld, but the net has %lld outputs",
+				       (long long)d->classes, (long long)truths);
+	for (int64_t i = 0; i < ds->n; i++) {
+		int64_t k = data_whole(&a->truth, i);
+
+		if (k < 0)
+			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, must be at least 0", a->truth_path,
+				       (long long)i, (long long)k);
+		if (truths && k >= truths)
+			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, the net's %lld outputs are classes 0 to "
+				       "%lld", a->truth_path, (long long)i, (long long)k, (long long)truths,
+				       (long long)truths - 1);
+		if (d->classes >= 0 && k >= d->classes)
+			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, classes=%lld in " DATA_PATH
+				       " allows 0 to %lld", a->truth_path, (long long)i, (long long)k, (long long)d->classes,
+				       d->file->path, (long long)d->classes - 1);
+		if (k > largest)
+			largest = k;
+	}
+	if (largest == INT64_MAX)
+		return dn_fail(-EINVAL, DATA_PATH ": class %lld is too large", a->truth_path, (long long)largest);
+	ds->classes = d->classes >= 0 ? d->classes : largest + 1;
+	return 0;
+}
+
+static int check_truth(struct dn_dataset *ds, const struct arrays *a, const struct dn_datafile *d, int64_t truths)
+{
+	const struct data_array *t = &a->truth;
+	bool dense = d->format == DN_FORMAT_NPY && t->n_dims == 2 && !data_type_whole(t->type);
+	char shape[220];
+
+	data_shape_text(t->n_dims, t->shape, shape, sizeof(shape));
+	if (!dense && (t->n_dims != 1 || !data_type_whole(t->type)))
+		return dn_fail(-EINVAL, DATA_PATH ": truth of shape %s and type %s; wanted class numbers, [n] of an integer type%s",
+			       a->truth_path, shape, data_type_name(t->type),
+			       d->format == DN_FORMAT_NPY ? ", or targets, [n, k] of float32" : "");
+	if (t->shape[0] != ds->n)
+		return dn_fail(-EINVAL, DATA_PATH ": %lld samples, but " DATA_PATH " has truth for %lld", a->x_path,
+			       (long long)ds->n, a->truth_path, (long long)t->shape[0]);
+	ds->has_truth = true;
+	if (!dense)
+		return check_classes(ds, a, d, truths);
+	if (!t->shape[1] || (truths && t->shape[1] != truths))
+		return dn_fail(-EINVAL, DATA_PATH ": a target has %lld values (shape %s), the net takes %lld", a->truth_path,
+			       (long long)t->shape[1], shape, (long long)truths);
+	ds->truths = t->shape[1];
+	return 0;
+}
+
+static uint64_t hash_of(const struct arrays *a)
+{
+	uint64_t all[4 + 2 * DATA_MAX_DIMS] = { 0 };
+	const struct data_array *both[2] = { &a->x, &a->truth };
+	size_t n = 0;
+
+	for (int k = 0; k < 2; k++) {
+		bool bytes = both[k]->data && (k == 1 || both[k]->bytes <= HASH_ALL_BYTES);
+
+		all[n++] = (uint64_t)both[k]->bytes << 8 | (uint64_t)both[k]->type;
+		all[n++] = bytes ? dn_hash(both[k]->data, both[k]->bytes) : 0;
+		for (int i = 0; i < DATA_MAX_DIMS; i++)
+			all[n++] = i < both[k]->n_dims ? (uint64_t)both[k]->shape[i] : 0;
+	}
+	return dn_hash(all, sizeof(all));
+}
+
+static int open_array(struct data_array *a, const char *path, enum dn_format format)
+{
+	switch (format) {
+	case DN_FORMAT_IDX:
+		return idx_open(a, path);
+	case DN_FORMAT_NPY:
+		return npy_array_open(a, path);
+	case DN_FORMAT_LIST:
+	case DN_FORMAT_CIFAR:
+		break;
+	}
+	return dn_fail(-ENOTSUP, DATA_PATH ": this format is not supported in this version; formats: idx, npy", path);
+}
+
+static int check_given(const struct arrays *a, const struct dn_datafile *d, bool valid, int64_t truths)
+{
+	const char *part = valid ? "valid" : "train";
+
+	if (!a->x_path)
+		return dn_fail(-EINVAL, DATA_PATH ": there is no %s= line", d->file->path, part);
+	if (!a->truth_path && truths)
+		return dn_fail(-EINVAL, DATA_PATH ": there is no %s_truth= line, which names the classes or targets of %s=%.200s",
+			       d->file->path, part, part, a->x_path);
+	return 0;
+}
+
+int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, bool valid, int64_t inputs, int64_t truths)
+{
+	struct dn_dataset *ds = dn_zalloc(sizeof(*ds));
+	struct arrays *a = dn_zalloc(sizeof(*a));
+	int err = -ENOMEM;
+
+	if (!ds || !a) {
+		dn_free(a);
+		dn_free(ds);
+		return err;
+	}
+	ds->priv = a;
+	ds->get = arrays_get;
+	ds->close = arrays_close;
+	a->x_path = valid ? d->valid : d->train;
+	a->truth_path = valid ? d->valid_truth : d->train_truth;
+	err = check_given(a, d, valid, truths);
+	if (err)
+		goto err_close;
+	snprintf(ds->path, sizeof(ds->path), "%s", a->x_path);
+	err = open_array(&a->x, a->x_path, d->format);
+	if (!err)
+		err = set_shape(ds, a, inputs);
+	if (!err && a->truth_path) {
+		err = open_array(&a->truth, a->truth_path, d->format);
+		if (!err)
+			err = check_truth(ds, a, d, truths);
+	}
+	if (err)
+		goto err_close;
+	ds->hash = hash_of(a);
+	a->x_path = a->truth_path = NULL;
+	*out = ds;
+	return 0;
+
+err_close:
+	dn_dataset_close(ds);
+	return err;
+}
+
+void dn_dataset_close(struct dn_dataset *ds)
+{
+	if (!ds)
+		return;
+	ds->close(ds);
+	dn_free(ds);
+}
