@@ -1,0 +1,53 @@
+/* What the files of graph/ share about a net and nobody else sees: planned buffers and the steps of net_build. */
+#ifndef DN_GRAPH_GRAPH_PRIV_H
+#define DN_GRAPH_GRAPH_PRIV_H
+#include "base/arena.h"
+#include "graph/net.h"
+
+#define NET_MAX_LAYERS 8192
+#define NET_MAX_COUNT ((int64_t)1 << 40)        /* elements of one tensor, or of one image */
+
+struct net_buffer {             /* asked for by a layer */
+	size_t bytes;
+	void **where;
+	int layer;
+	enum dn_life life;
+	bool train_only;
+};
+
+struct net_packed {
+	size_t bytes;
+	void **where;
+};
+
+struct net_priv {
+	bool has_markers;
+	int n_buffers, cap_buffers;
+	struct net_buffer *buffers;
+	int n_packed, cap_packed;
+	struct net_packed *packed;
+	size_t packed_bytes;            /* sum, each rounded up to DN_ALIGN */
+	int n_items;                    /* the placed buffers, and where their addresses go */
+	struct dn_arena_item *items;
+	void ***where;
+	int cap_params;
+};
+
+/* layer.c: struct, common keys and setup of the layer of section @s, all earlier layers being set up */
+int layer_build(struct dn_net *net, int index, struct dn_section *s);
+void layer_fini(struct dn_layer *l);
+const char *layer_names(char *out, size_t cap); /* "convolutional (conv), ..." */
+
+/* net_keys.c: [net]'s keys into @net and @hyper */
+int net_keys_read(struct dn_net *net);
+int net_batches(struct dn_net *net);
+int hyper_read(struct dn_hyper *h, struct dn_section *s);
+
+/* block.c: blocks from the markers among the sections; first_of[i] = layers before section i */
+int block_build(struct dn_net *net, const int *first_of);
+
+/* memory.c */
+int memory_plan(struct dn_net *net);
+void *grow(void *p, int n, int *cap, size_t size);      /* room for one more than @n; NULL leaves p as it was */
+
+#endif

@@ -1,0 +1,23 @@
+/* Hooks: calls around a block. Each returns 0 or -errno; NULL = not interested. They are called in the
+ * same order on every rank. */
+#ifndef DN_GRAPH_HOOK_H
+#define DN_GRAPH_HOOK_H
+#include "base/status.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dn_block;
+struct dn_net;
+
+struct dn_hooks {
+	int (*before_forward)(void *self, struct dn_block *b);   /* net.c: before b's first layer; values become real */
+	int (*after_forward)(void *self, struct dn_block *b);    /* net.c: b's work is queued, not done */
+	int (*before_backward)(void *self, struct dn_block *b);  /* net.c: blocks in reverse; grads become real */
+	int (*after_backward)(void *self, struct dn_block *b);   /* net.c: b's gradients are queued */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

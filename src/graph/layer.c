@@ -1,0 +1,325 @@
+/* The table of layer types, and what every setup() uses: shapes, inputs, params, buffers, common keys. */
+#include "graph/layer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "graph/graph_priv.h"
+#include "graph/layers/layers_priv.h"
+
+/* Keys of every layer that would change the result and are not there. */
+static const struct dn_key_fixed common_fixed[] = {
+	{ "onlyforward", 0 }, { "truth", 0 }, { "smooth", 0 }, { "clip", 0 }, { "dont_update", 0 }, { "burnin_update", 0 },
+	{ "train_only_bn", 0 },
+};
+
+const struct dn_layer_ops *dn_layer_find(const char *section)
+{
+	for (int i = 0; dn_layer_table[i]; i++) {
+		const struct dn_layer_ops *o = dn_layer_table[i];
+
+		if (!strcmp(o->name, section) || (o->alias && !strcmp(o->alias, section)))
+			return o;
+	}
+	return NULL;
+}
+
+const char *layer_names(char *out, size_t cap)
+{
+	size_t n = 0;
+
+	out[0] = '\0';
+	for (int i = 0; dn_layer_table[i] && n < cap; i++) {
+		const struct dn_layer_ops *o = dn_layer_table[i];
+
+		n += (size_t)snprintf(out + n, cap - n, "%s%s", i ? ", " : "", o->name);
+		if (o->alias && n < cap)
+			n += (size_t)snprintf(out + n, cap - n, " (%s)", o->alias);
+	}
+	return out;
+}
+
+int dn_layer_no_op(const struct dn_layer *l, const char *op)
+{
+	return dn_section_fail(l->section, NULL, -ENOTSUP, "layer %d: backend %s has no %s", l->index,
+			       l->net->dev->be->name, op);
+}
+
+int dn_keys_fixed(struct dn_section *s, const struct dn_key_fixed *t, int n)
+{
+	for (int i = 0; i < n; i++) {
+		double v;
+		int err = dn_section_float(s, t[i].key, t[i].only, &v);
+
+		if (err)
+			return err;
+		if (v < t[i].only || v > t[i].only)
+			return dn_section_fail(s, t[i].key, -ENOTSUP, "%s=%g is not supported in this version, only %g",
+					       t[i].key, v, t[i].only);
+	}
+	return 0;
+}
+
+void dn_keys_ignore(struct dn_section *s, const char *const *keys, int n)
+{
+	for (int i = 0; i < n; i++)
+		(void)dn_section_text(s, keys[i], NULL);
+}
+
+/* --- for setup() --- */
+
+int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c)
+{
+	if (w < 1 || h < 1 || c < 1)
+		return dn_section_fail(l->section, NULL, -EINVAL, "layer %d: output of %lld x %lld x %lld from an input of "
+				       "%lld x %lld x %lld", l->index, (long long)w, (long long)h, (long long)c,
+				       (long long)l->w, (long long)l->h, (long long)l->c);
+	if (w > NET_MAX_COUNT / h || w * h > NET_MAX_COUNT / c || w * h * c > NET_MAX_COUNT / l->batch)
+		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: output of %lld x %lld x %lld for %lld images is "
+				       "larger than 2^40 elements", l->index, (long long)w, (long long)h, (long long)c,
+				       (long long)l->batch);
+	l->out_w = w;
+	l->out_h = h;
+	l->out_c = c;
+	l->outputs = w * h * c;
+	return 0;
+}
+
+int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *out)
+{
+	int64_t at = v < 0 ? l->index + v : v;
+
+	if (at < 0 || at >= l->index) {
+		if (!l->index)
+			return dn_section_fail(l->section, key, -EINVAL, "%s: layer 0 has no earlier layer to read", key);
+		return dn_section_fail(l->section, key, -EINVAL, "%s: %lld means layer %lld, but layer %d can read layers 0 to %d "
+				       "only", key, (long long)v, (long long)at, l->index, l->index - 1);
+	}
+	*out = (int)at;
+	return 0;
+}
+
+int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
+{
+	struct dn_layer_input *in;
+
+	if (n < 1 || n > DN_LAYER_MAX_INPUTS)
+		return dn_section_fail(l->section, NULL, -EINVAL, "layer %d: %d sources, must be 1 to %d", l->index, n,
+				       DN_LAYER_MAX_INPUTS);
+	for (int i = 0; i < n; i++)
+		if (index[i] < -1 || index[i] >= l->index)
+			return dn_section_fail(l->section, NULL, -EINVAL, "layer %d cannot read layer %d", l->index, index[i]);
+	in = dn_calloc((size_t)n, sizeof(*in));
+	if (!in)
+		return -ENOMEM;
+	for (int i = 0; i < n; i++) {
+		int at = index[i];
+
+		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops == &dropout_layer)
+			at++;
+		in[i].layer = at;
+		if (at >= 0 && l->net->layers[at].no_consumer) {
+			dn_free(in);
+			return dn_section_fail(l->section, NULL, -EINVAL, "layer %d reads layer %d, a [%s]: it has no output to read",
+					       l->index, at, l->net->layers[at].ops->name);
+		}
+	}
+	dn_free(l->inputs_of);
+	l->inputs_of = in;
+	l->n_inputs = n;
+	return 0;
+}
+
+int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape,
+		   struct dn_init init, struct dn_param **out)
+{
+	struct dn_net *net = l->net;
+	struct net_priv *priv = net->priv;
+	struct dn_param **all;
+	struct dn_param *p;
+	int64_t n = 1;
+
+	for (int i = 0; i < n_dims; i++) {
+		if (shape[i] < 1 || n > NET_MAX_COUNT / shape[i])
+			return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: %s are more than 2^40 elements", l->index,
+					       part);
+		n *= shape[i];
+	}
+	all = grow(net->params, net->n_params, &priv->cap_params, sizeof(struct dn_param *));
+	if (!all)
+		return -ENOMEM;
+	net->params = all;
+	p = dn_zalloc(sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	snprintf(p->name, sizeof(p->name), "%d.%s", l->index, part);
+	p->part = part;
+	p->id = dn_hash(p->name, strlen(p->name));
+	p->layer = l;
+	p->index = net->n_params;
+	p->role = role;
+	p->n_dims = n_dims;
+	memcpy(p->shape, shape, sizeof(*shape) * (size_t)n_dims);
+	p->n = n;
+	p->init = init;
+	p->frozen = l->frozen;
+	p->lr_scale = l->lr_scale;
+	if (!l->n_params)
+		l->first_param = p->index;
+	l->n_params++;
+	net->params[net->n_params++] = p;
+	if (role == DN_TRAINED) {
+		net->n_trained += n;
+		if (!p->frozen)
+			l->wants_delta = true;
+	} else {
+		net->n_buffers += n;
+	}
+	*out = p;
+	return 0;
+}
+
+int dn_layer_buffer(struct dn_layer *l, size_t bytes, enum dn_life life, bool train_only, void **where)
+{
+	struct net_priv *priv = l->net->priv;
+	struct net_buffer *all = grow(priv->buffers, priv->n_buffers, &priv->cap_buffers, sizeof(*all));
+
+	if (!all)
+		return -ENOMEM;
+	priv->buffers = all;
+	all[priv->n_buffers++] = (struct net_buffer){ bytes, where, l->index, life, train_only };
+	return 0;
+}
+
+int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where)
+{
+	struct net_priv *priv = l->net->priv;
+	struct net_packed *all;
+
+	if (!bytes || l->net->opt.train)
+		return 0;
+	all = grow(priv->packed, priv->n_packed, &priv->cap_packed, sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	priv->packed = all;
+	all[priv->n_packed++] = (struct net_packed){ bytes, where };
+	priv->packed_bytes += dn_up(bytes, DN_ALIGN);
+	return 0;
+}
+
+int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *def)
+{
+	const char *name = dn_section_text(s, "activation", def);
+
+	if (dn_act_find(name, &l->act))
+		return dn_section_fail(s, "activation", -EINVAL, "activation=%s: unknown activation; known are %s", name,
+				       dn_act_names());
+	return 0;
+}
+
+/* --- for forward() and backward() --- */
+
+const float *dn_layer_x(const struct dn_layer *l, int k)
+{
+	int at = l->inputs_of[k].layer;
+
+	return at < 0 ? l->net->input : l->net->layers[at].output;
+}
+
+float *dn_layer_dx(const struct dn_layer *l, int k, bool *acc)
+{
+	int at = l->inputs_of[k].layer;
+
+	*acc = l->inputs_of[k].acc;
+	return at < 0 ? NULL : l->net->layers[at].delta;
+}
+
+/* --- build --- */
+
+static int common_keys(struct dn_layer *l, struct dn_section *s)
+{
+	int64_t stop, load, scales, save;
+	double rate;
+	int err = dn_section_float(s, "learning_rate", 1, &rate);
+
+	if (!err)
+		err = dn_section_int(s, "stopbackward", 0, 0, 1, &stop);
+	if (!err)
+		err = dn_section_int(s, "dontload", 0, 0, 1, &load);
+	if (!err)
+		err = dn_section_int(s, "dontloadscales", 0, 0, 1, &scales);
+	if (!err)
+		err = dn_section_int(s, "dontsave", 0, 0, 1, &save);
+	if (!err)
+		err = dn_section_int(s, "numload", 0, 0, NET_MAX_COUNT, &l->numload);
+	if (!err)
+		err = dn_keys_fixed(s, common_fixed, DN_N(common_fixed));
+	if (err)
+		return err;
+	l->lr_scale = (float)rate;
+	l->stopbackward = stop;
+	l->dontload = load;
+	l->dontloadscales = scales;
+	l->dontsave = save;
+	return 0;
+}
+
+int layer_build(struct dn_net *net, int index, struct dn_section *s)
+{
+	struct dn_layer *l = &net->layers[index];
+	const int before = index - 1;
+	int err;
+
+	l->batch = net->local;
+	l->act = DN_ACT_LINEAR;
+	err = common_keys(l, s);
+	if (!err)
+		err = dn_layer_set_inputs(l, 1, &before);
+	if (err)
+		return err;
+	if (index) {
+		const struct dn_layer *p = &net->layers[before];
+
+		l->w = p->out_w;
+		l->h = p->out_h;
+		l->c = p->out_c;
+		l->inputs = p->outputs;
+	} else {
+		l->w = net->w;
+		l->h = net->h;
+		l->c = net->c;
+		l->inputs = net->inputs;
+	}
+	err = l->ops->setup(l, s);
+	if (err)
+		return err;
+	for (int i = 0; i < l->n_inputs && !l->frozen; i++)
+		if (l->inputs_of[i].layer >= 0 && net->layers[l->inputs_of[i].layer].wants_delta)
+			l->wants_delta = true;
+	return 0;
+}
+
+void layer_fini(struct dn_layer *l)
+{
+	if (l->ops && l->ops->destroy && l->priv)
+		l->ops->destroy(l);
+	dn_free(l->inputs_of);
+	l->inputs_of = NULL;
+}
+
+const struct dn_layer_ops *const dn_layer_table[] = {
+	&conv_layer,
+	&connected_layer,
+	&maxpool_layer,
+	&avgpool_layer,
+	&batchnorm_layer,
+	&dropout_layer,
+	&softmax_layer,
+	&cost_layer,
+	&shortcut_layer,
+	&route_layer,
+	NULL,
+};

@@ -1,0 +1,115 @@
+/* A layer: one cfg section that computes. layer.c holds the table of types; graph/layers/ one file each.
+ *
+ * setup() reads keys, checks shapes, declares params, buffers and inputs; it allocates no tensor. After
+ * dn_net_alloc() output, delta and buffers are real; params between the block's hooks.
+ */
+#ifndef DN_GRAPH_LAYER_H
+#define DN_GRAPH_LAYER_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "backend/backend.h"
+#include "base/keyfile.h"
+#include "graph/param.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dn_net;
+struct dn_layer;
+
+struct dn_layer_ops {
+	const char *name, *alias;       /* section names; alias may be NULL */
+	int (*setup)(struct dn_layer *l, struct dn_section *s);
+	int (*forward)(struct dn_layer *l);
+	int (*backward)(struct dn_layer *l);    /* l->delta is complete on entry: dL/doutput, ascent sign */
+	void (*destroy)(struct dn_layer *l);    /* frees l->priv; NULL = nothing */
+};
+
+enum dn_life {                          /* when a layer's buffer is in use */
+	DN_LIFE_SAVED,                  /* from its forward to its backward */
+	DN_LIFE_FORWARD,                /* within its forward */
+	DN_LIFE_BACKWARD,               /* within its backward */
+};
+
+#define DN_LAYER_MAX_INPUTS 256
+
+struct dn_layer_input {
+	int layer;                      /* source index, -1 = the net's input */
+	bool acc;                       /* backward adds to the source's delta (a later consumer wrote first) */
+};
+
+struct dn_layer {
+	const struct dn_layer_ops *ops;
+	struct dn_net *net;
+	struct dn_block *block;
+	struct dn_section *section;
+	int index;
+	int64_t batch;                  /* images of a microbatch on this rank */
+	int64_t w, h, c, inputs;        /* of one image; w = h = 0, c = inputs for a flat input */
+	int64_t out_w, out_h, out_c, outputs;
+	int64_t truths;                 /* length of the target it wants, 0 = none */
+	int64_t flops;                  /* forward, one image, 2 per multiply-add */
+	size_t workspace_bytes;         /* net->workspace is at least this large */
+	enum dn_act act;
+	float lr_scale;                 /* learning_rate key, default 1 */
+	bool frozen;                    /* at or before the last stopbackward=1 */
+	bool stopbackward, dontload, dontloadscales, dontsave;
+	int64_t numload;                /* 0 = all filters */
+	bool wants_delta;               /* something at or before it learns: delta exists */
+	bool seeds_delta;               /* forward writes delta itself (loss layers); consumers add to it */
+	bool backward_reads_params;     /* set by setup: backward needs values */
+	int n_inputs;
+	struct dn_layer_input *inputs_of;       /* [n_inputs] */
+	bool passes_input;              /* output is the buffer of input 0 itself ([cost]) */
+	bool no_consumer;               /* nothing may read its output ([cost]) */
+	int first_param, n_params;      /* in net->params */
+	float *output;                  /* [batch, outputs] */
+	float *delta;                   /* [batch, outputs], NULL unless wants_delta and the net trains */
+	bool has_cost;
+	double cost;                    /* of the last forward, summed over the batch */
+	void *priv;
+};
+
+extern const struct dn_layer_ops *const dn_layer_table[];       /* ends at NULL */
+const struct dn_layer_ops *dn_layer_find(const char *section);  /* by name or alias */
+
+/* --- for setup() --- */
+/** dn_layer_need() - 0, or an error that names layer and op when the backend lacks the op */
+#define dn_layer_need(l, op) ((l)->net->dev->be->op ? 0 : dn_layer_no_op((l), #op))
+int dn_layer_no_op(const struct dn_layer *l, const char *op);
+/** dn_layer_resolve() - value @v of @key, absolute or (negative) relative to @l, to the index of an earlier layer */
+int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *out);
+
+struct dn_key_fixed {                   /* keys that this version knows with one value only */
+	const char *key;
+	double only;
+};
+int dn_keys_fixed(struct dn_section *s, const struct dn_key_fixed *t, int n);
+/** dn_keys_ignore() - keys without effect here; marks them as used */
+void dn_keys_ignore(struct dn_section *s, const char *const *keys, int n);
+#define DN_N(a) ((int)(sizeof(a) / sizeof((a)[0])))
+
+/** dn_layer_set_out() - image output; flat outputs are 1 x 1 x n. Refuses sizes < 1 and overflow with file:line */
+int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c);
+/** dn_layer_set_inputs() - other sources than the previous layer (route, shortcut); checks that all are before l */
+/* A source that one or more [dropout] follow stands for the last of them before l: dropout works in place in Darknet. */
+int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index);
+/** dn_layer_param() - declare the next param in file order; fields after the call may be adjusted (decay, file_rows) */
+int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape,
+		   struct dn_init init, struct dn_param **out);
+/** dn_layer_buffer() - @bytes in the activations, *where is set by dn_net_alloc(). @train_only: absent in inference */
+int dn_layer_buffer(struct dn_layer *l, size_t bytes, enum dn_life life, bool train_only, void **where);
+/** dn_layer_packed() - @bytes that keep a copy of constant weights in inference; *where stays NULL when values
+ * are not constant. Compare net->values_version with that of the copy. */
+int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where);
+int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *def);
+
+/* --- for forward() and backward() --- */
+const float *dn_layer_x(const struct dn_layer *l, int k);       /* output of input k, [batch, ...] */
+/** dn_layer_dx() - delta of input k, NULL when it is not wanted; *acc: add instead of overwrite */
+float *dn_layer_dx(const struct dn_layer *l, int k, bool *acc);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,32 @@
+/* [avgpool]: the mean of each channel. */
+#include "graph/layers/layers_priv.h"
+
+static int avgpool_setup(struct dn_layer *l, struct dn_section *s)
+{
+	int err = layer_needs_image(l);
+
+	if (!err)
+		err = dn_layer_need(l, avgpool_forward);
+	return err ? err : dn_layer_set_out(l, 1, 1, l->c);
+}
+
+static int avgpool_forward(struct dn_layer *l)
+{
+	return l->net->dev->be->avgpool_forward(l->net->compute, l->batch * l->c, l->w * l->h, dn_layer_x(l, 0), l->output);
+}
+
+static int avgpool_backward(struct dn_layer *l)
+{
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+
+	return dx ? l->net->dev->be->avgpool_backward(l->net->compute, l->batch * l->c, l->w * l->h, l->delta, dx, acc) : 0;
+}
+
+const struct dn_layer_ops avgpool_layer = {
+	.name = "avgpool",
+	.alias = "avg",
+	.setup = avgpool_setup,
+	.forward = avgpool_forward,
+	.backward = avgpool_backward,
+};

@@ -1,0 +1,108 @@
+/* [connected]: y = act(norm(W x)) or act(W x + b). */
+#include <errno.h>
+#include <math.h>
+
+#include "base/mem.h"
+#include "graph/layers/layers_priv.h"
+
+struct connected {
+	struct dn_param *biases, *weights;
+	bool batch_norm;
+	struct layer_norm norm;
+	float *z;                       /* [n, outputs] before the normalisation, NULL: output (backward not needed) */
+};
+
+static int connected_params(struct dn_layer *l)
+{
+	struct connected *cn = l->priv;
+	const int64_t shape[2] = { l->outputs, l->inputs };
+	const struct dn_init init = { DN_INIT_UNIFORM, sqrt(2. / (double)l->inputs) };
+	int err = layer_biases(l, l->outputs, &cn->biases);
+
+	if (!err)
+		err = dn_layer_param(l, "weights", DN_TRAINED, 2, shape, init, &cn->weights);
+	if (!err && cn->batch_norm)
+		err = norm_declare(&cn->norm, l, l->outputs, cn->biases);
+	if (err)
+		return err;
+	cn->weights->decay = true;
+	cn->weights->file_rows = l->outputs;
+	cn->weights->file_cols = l->inputs;
+	l->flops = 2 * l->inputs * l->outputs;
+	return 0;
+}
+
+static int connected_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct connected *cn = layer_priv(l, sizeof(*cn));
+	const int source = l->inputs_of[0].layer;
+	int64_t outputs, norm;
+	int err = cn ? dn_section_int(s, "output", 1, 1, (int64_t)1 << 32, &outputs) : -ENOMEM;
+
+	if (!err)
+		err = dn_section_int(s, "batch_normalize", 0, 0, 1, &norm);
+	if (!err)
+		err = dn_layer_activation(l, s, "logistic");
+	if (!err)
+		err = dn_layer_set_out(l, 1, 1, outputs);
+	if (!err)
+		err = dn_layer_need(l, gemm);
+	if (err)
+		return err;
+	cn->batch_norm = norm;
+	err = connected_params(l);
+	if (err)
+		return err;
+	l->backward_reads_params = norm || (source >= 0 && l->net->layers[source].wants_delta);
+	if (!norm)
+		return 0;
+	err = norm_setup(&cn->norm, l, l->outputs, 1, l->act);
+	return err ? err : norm_input(l, &cn->z);
+}
+
+static int connected_forward(struct dn_layer *l)
+{
+	struct connected *cn = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	float *z = cn->z ? cn->z : l->output;
+	int err = be->gemm(st, false, true, l->batch, l->outputs, l->inputs, 1, dn_layer_x(l, 0), l->inputs,
+			   cn->weights->value, l->inputs, 0, z, l->outputs);
+
+	if (err)
+		return err;
+	if (cn->batch_norm)
+		return norm_forward(&cn->norm, l, z, l->output);
+	return be->bias_act(st, l->batch, l->outputs, 1, z, cn->biases->value, l->act);
+}
+
+static int connected_backward(struct dn_layer *l)
+{
+	struct connected *cn = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+	int err = be->act_backward(st, l->act, l->batch * l->outputs, l->output, l->delta);
+
+	if (!err && cn->batch_norm)
+		err = norm_backward(&cn->norm, l, cn->z, l->delta, l->delta, false);
+	else if (!err)
+		err = be->bias_backward(st, l->batch, l->outputs, 1, l->delta, cn->biases->grad);
+	if (!err)
+		err = be->gemm(st, true, false, l->outputs, l->inputs, l->batch, 1, l->delta, l->outputs, dn_layer_x(l, 0),
+			       l->inputs, 0, cn->weights->grad, l->inputs);
+	if (!err && dx)
+		err = be->gemm(st, false, false, l->batch, l->inputs, l->outputs, 1, l->delta, l->outputs, cn->weights->value,
+			       l->inputs, acc ? 1 : 0, dx, l->inputs);
+	return err;
+}
+
+const struct dn_layer_ops connected_layer = {
+	.name = "connected",
+	.alias = "conn",
+	.setup = connected_setup,
+	.forward = connected_forward,
+	.backward = connected_backward,
+	.destroy = layer_free_priv,
+};

@@ -1,0 +1,232 @@
+/* [convolutional]: y = act(norm(x * w)) or act(x * w + b), zero padding, groups, dilation. */
+#include <errno.h>
+#include <math.h>
+
+#include "base/mem.h"
+#include "graph/graph_priv.h"
+#include "graph/layers/layers_priv.h"
+
+struct conv {
+	struct dn_conv_desc desc;
+	struct dn_conv *op;
+	struct dn_param *biases, *weights;
+	bool batch_norm;
+	struct layer_norm norm;
+	float *z;                       /* [n, k, oh, ow] before the normalisation, NULL: output (backward not needed) */
+	void *packed;                   /* constant weights in the library's layout */
+	uint64_t packed_version;
+	bool packed_valid;
+};
+
+static const struct dn_key_fixed fixed[] = {
+	{ "binary", 0 }, { "xnor", 0 }, { "bin_output", 0 }, { "antialiasing", 0 }, { "cbn", 0 }, { "assisted_excitation", 0 },
+	{ "coordconv", 0 }, { "sway", 0 }, { "rotate", 0 }, { "stretch", 0 }, { "stretch_sway", 0 }, { "grad_centr", 0 },
+	{ "reverse", 0 },
+};
+static const char *const ignored[] = { "dot", "angle", "stream", "wait_stream" };
+
+static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
+{
+	struct conv *cv = l->priv;
+	struct dn_conv_desc *d = &cv->desc;
+	const int64_t most = 1 << 24;
+	int64_t pad, padding, sx, sy, norm, flip;
+	int err = dn_section_int(s, "filters", 1, 1, most, &d->k);
+
+	if (!err)
+		err = dn_section_int(s, "size", 1, 1, 1 << 15, &d->size);
+	if (!err)
+		err = dn_section_int(s, "stride", 1, 1, most, &d->stride);
+	if (!err)
+		err = dn_section_int(s, "stride_x", d->stride, 1, most, &sx);
+	if (!err)
+		err = dn_section_int(s, "stride_y", d->stride, 1, most, &sy);
+	if (!err)
+		err = dn_section_int(s, "pad", 0, 0, 1, &pad);
+	if (!err)
+		err = dn_section_int(s, "padding", 0, 0, most, &padding);
+	if (!err)
+		err = dn_section_int(s, "groups", 1, 1, most, &d->groups);
+	if (!err)
+		err = dn_section_int(s, "dilation", 1, 1, most, &d->dilation);
+	if (!err)
+		err = dn_section_int(s, "batch_normalize", 0, 0, 1, &norm);
+	if (!err)
+		err = dn_section_int(s, "flipped", 0, 0, 1, &flip);
+	if (!err)
+		err = dn_layer_activation(l, s, "logistic");
+	if (!err)
+		err = dn_keys_fixed(s, fixed, DN_N(fixed));
+	if (err)
+		return err;
+	dn_keys_ignore(s, ignored, DN_N(ignored));
+	if (dn_section_find(s, "share_index"))
+		return dn_section_fail(s, "share_index", -ENOTSUP, "share_index is not supported in this version");
+	if (sx != sy)
+		return dn_section_fail(s, "stride_x", -ENOTSUP, "stride_x=%lld stride_y=%lld: different strides are not supported in "
+				       "this version", (long long)sx, (long long)sy);
+	if (l->numload > d->k)
+		return dn_section_fail(s, "numload", -EINVAL, "numload=%lld is more than filters=%lld", (long long)l->numload,
+				       (long long)d->k);
+	d->stride = sx;
+	d->pad = pad ? d->dilation * (d->size / 2) : padding;
+	cv->batch_norm = norm;
+	*flipped = flip;
+	return 0;
+}
+
+static int conv_shape(struct dn_layer *l, struct dn_section *s)
+{
+	struct dn_conv_desc *d = &((struct conv *)l->priv)->desc;
+	const int64_t reach = d->dilation * (d->size - 1) + 1;
+	int err;
+
+	if (l->c > NET_MAX_COUNT / (d->size * d->size))
+		return dn_section_fail(s, "size", -EOVERFLOW, "layer %d: filters of %lld x %lld x %lld are more than 2^40 elements",
+				       l->index, (long long)d->size, (long long)d->size, (long long)l->c);
+	if (l->c % d->groups || d->k % d->groups)
+		return dn_section_fail(s, "groups", -EINVAL, "groups=%lld does not divide both the %lld input channels and "
+				       "filters=%lld", (long long)d->groups, (long long)l->c, (long long)d->k);
+	if (l->w + 2 * d->pad < reach || l->h + 2 * d->pad < reach)
+		return dn_section_fail(s, "size", -EINVAL, "layer %d: a kernel of %lld (size %lld, dilation %lld) is larger than the "
+				       "padded input of %lld x %lld", l->index, (long long)reach, (long long)d->size,
+				       (long long)d->dilation, (long long)(l->w + 2 * d->pad), (long long)(l->h + 2 * d->pad));
+	err = dn_layer_set_out(l, (l->w + 2 * d->pad - reach) / d->stride + 1, (l->h + 2 * d->pad - reach) / d->stride + 1,
+			       d->k);
+	if (err)
+		return err;
+	d->n = l->batch;
+	d->c = l->c;
+	d->h = l->h;
+	d->w = l->w;
+	d->oh = l->out_h;
+	d->ow = l->out_w;
+	return 0;
+}
+
+static int conv_params(struct dn_layer *l, bool flipped)
+{
+	struct conv *cv = l->priv;
+	const struct dn_conv_desc *d = &cv->desc;
+	const int64_t fan_in = d->size * d->size * (d->c / d->groups);
+	const int64_t shape[4] = { d->k, d->c / d->groups, d->size, d->size };
+	const struct dn_init init = { DN_INIT_NORMAL, sqrt(2. / (double)fan_in) };
+	int err = layer_biases(l, d->k, &cv->biases);
+
+	if (!err && cv->batch_norm)
+		err = norm_declare(&cv->norm, l, d->k, cv->biases);
+	if (!err)
+		err = dn_layer_param(l, "weights", DN_TRAINED, 4, shape, init, &cv->weights);
+	if (err)
+		return err;
+	cv->weights->decay = true;
+	if (flipped) {
+		cv->weights->file_rows = d->k;
+		cv->weights->file_cols = fan_in;
+	}
+	if (l->outputs > INT64_MAX / 4 / fan_in)
+		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image", l->index);
+	l->flops = 2 * fan_in * l->outputs;
+	return 0;
+}
+
+static int conv_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct conv *cv = layer_priv(l, sizeof(*cv));
+	const struct dn_backend *be = l->net->dev->be;
+	const int source = l->inputs_of[0].layer;
+	bool flipped = false;
+	int err = cv ? conv_keys(l, s, &flipped) : -ENOMEM;
+
+	if (!err)
+		err = layer_needs_image(l);
+	if (!err)
+		err = conv_shape(l, s);
+	if (!err)
+		err = conv_params(l, flipped);
+	if (!err)
+		err = dn_layer_need(l, conv_create);
+	if (err)
+		return err;
+	cv->desc.bias = !cv->batch_norm;
+	cv->desc.act = cv->batch_norm ? DN_ACT_LINEAR : l->act;
+	cv->desc.train = l->net->opt.train && !l->frozen;
+	if (cv->batch_norm) {
+		err = norm_setup(&cv->norm, l, cv->desc.k, l->out_w * l->out_h, l->act);
+		if (!err)
+			err = norm_input(l, &cv->z);
+	}
+	if (!err)
+		err = be->conv_create(l->net->dev, &cv->desc, &cv->op);
+	if (err)
+		return err;
+	l->workspace_bytes = be->conv_workspace_bytes(cv->op);
+	l->backward_reads_params = cv->batch_norm || (source >= 0 && l->net->layers[source].wants_delta);
+	return dn_layer_packed(l, be->conv_packed_bytes(cv->op), &cv->packed);
+}
+
+static int conv_repack(struct dn_layer *l)
+{
+	struct conv *cv = l->priv;
+	int err;
+
+	if (!cv->packed || (cv->packed_valid && cv->packed_version == l->net->values_version))
+		return 0;
+	err = l->net->dev->be->conv_pack(l->net->compute, cv->op, cv->weights->value, cv->packed, l->net->workspace);
+	cv->packed_valid = !err;
+	cv->packed_version = l->net->values_version;
+	return err;
+}
+
+static int conv_forward(struct dn_layer *l)
+{
+	struct conv *cv = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	float *z = cv->z ? cv->z : l->output;
+	int err = conv_repack(l);
+
+	if (!err)
+		err = be->conv_forward(l->net->compute, cv->op, dn_layer_x(l, 0), cv->weights->value, cv->packed,
+				       cv->batch_norm ? NULL : cv->biases->value, z, l->net->workspace);
+	if (err || !cv->batch_norm)
+		return err;
+	return norm_forward(&cv->norm, l, z, l->output);
+}
+
+static int conv_backward(struct dn_layer *l)
+{
+	struct conv *cv = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+	int err = be->act_backward(st, l->act, l->batch * l->outputs, l->output, l->delta);
+
+	if (!err && cv->batch_norm)
+		err = norm_backward(&cv->norm, l, cv->z, l->delta, l->delta, false);
+	else if (!err)
+		err = be->bias_backward(st, l->batch, cv->desc.k, l->out_w * l->out_h, l->delta, cv->biases->grad);
+	if (!err)
+		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, 0), l->delta, cv->weights->grad, l->net->workspace);
+	if (!err && dx)
+		err = be->conv_backward_data(st, cv->op, l->delta, cv->weights->value, dx, acc, l->net->workspace);
+	return err;
+}
+
+static void conv_destroy(struct dn_layer *l)
+{
+	struct conv *cv = l->priv;
+
+	if (cv->op)
+		l->net->dev->be->conv_destroy(cv->op);
+	layer_free_priv(l);
+}
+
+const struct dn_layer_ops conv_layer = {
+	.name = "convolutional",
+	.alias = "conv",
+	.setup = conv_setup,
+	.forward = conv_forward,
+	.backward = conv_backward,
+	.destroy = conv_destroy,
+};

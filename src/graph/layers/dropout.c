@@ -1,0 +1,71 @@
+/* [dropout]: in training each element is 0 with the given probability, survivors grow to keep the mean. The mask is a
+ * function of seed, layer and global image, so backward draws it again and ranks do not matter. */
+#include <errno.h>
+
+#include "base/rng.h"
+#include "graph/layers/layers_priv.h"
+
+struct dropout {
+	double probability;
+};
+
+static const struct dn_key_fixed fixed[] = {
+	{ "dropblock", 0 }, { "dropblock_size_rel", 0 }, { "dropblock_size_abs", 0 },
+};
+
+static int dropout_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct dropout *dr = layer_priv(l, sizeof(*dr));
+	const bool image = l->w > 0;
+	int err = dr ? dn_section_float(s, "probability", .5, &dr->probability) : -ENOMEM;
+
+	if (!err)
+		err = dn_keys_fixed(s, fixed, DN_N(fixed));
+	if (!err)
+		err = dn_layer_need(l, dropout_forward);
+	if (err)
+		return err;
+	if (dr->probability < 0 || (float)dr->probability >= 1)
+		return dn_section_fail(s, "probability", -EINVAL, "probability=%g: must be at least 0 and less than 1",
+				       dr->probability);
+	return dn_layer_set_out(l, image ? l->w : 1, image ? l->h : 1, l->c);
+}
+
+static struct dn_dropout_key dropout_key(const struct dn_layer *l)
+{
+	const struct dropout *dr = l->priv;
+
+	return (struct dn_dropout_key){
+		.seed = l->net->opt.seed,
+		.stream = DN_RNG_STREAM(DN_RNG_DROPOUT, l->index),
+		.first_image = l->net->first_image,
+		.probability = (float)dr->probability,
+	};
+}
+
+static int dropout_forward(struct dn_layer *l)
+{
+	const struct dn_dropout_key key = dropout_key(l);
+	const struct dn_backend *be = l->net->dev->be;
+
+	if (!l->net->training)
+		return be->copy(l->net->compute, l->output, dn_layer_x(l, 0), sizeof(float) * (size_t)(l->batch * l->outputs));
+	return be->dropout_forward(l->net->compute, &key, l->batch, l->outputs, dn_layer_x(l, 0), l->output);
+}
+
+static int dropout_backward(struct dn_layer *l)
+{
+	const struct dn_dropout_key key = dropout_key(l);
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+
+	return dx ? l->net->dev->be->dropout_backward(l->net->compute, &key, l->batch, l->outputs, l->delta, dx, acc) : 0;
+}
+
+const struct dn_layer_ops dropout_layer = {
+	.name = "dropout",
+	.setup = dropout_setup,
+	.forward = dropout_forward,
+	.backward = dropout_backward,
+	.destroy = layer_free_priv,
+};

@@ -1,0 +1,37 @@
+/* The layer types, for the table, and the batch normalisation that three of them share. */
+#ifndef DN_GRAPH_LAYERS_PRIV_H
+#define DN_GRAPH_LAYERS_PRIV_H
+#include "graph/layer.h"
+#include "graph/net.h"
+
+extern const struct dn_layer_ops conv_layer, connected_layer, maxpool_layer, avgpool_layer, batchnorm_layer,
+	dropout_layer, softmax_layer, cost_layer, shortcut_layer, route_layer;
+
+struct layer_norm {
+	struct dn_bn_desc desc;
+	struct dn_param *biases;        /* NULL: none, zeros are used */
+	struct dn_param *scales, *rolling_mean, *rolling_variance;
+	float *mean, *variance;         /* [c] of this microbatch */
+	float *no_bias, *no_dbias;      /* [c] when biases is NULL */
+};
+
+/* norm_declare() - scales and the rolling statistics as the next params; biases are the layer's own */
+int norm_declare(struct layer_norm *nm, struct dn_layer *l, int64_t c, struct dn_param *biases);
+/* norm_setup() - shape and buffers; y = act(norm(x)), x and y [n, c, hw] */
+int norm_setup(struct layer_norm *nm, struct dn_layer *l, int64_t c, int64_t hw, enum dn_act act);
+/* norm_input() - the buffer for x of conv and connected; left NULL when x may lie in the output itself */
+int norm_input(struct dn_layer *l, float **z);
+int norm_forward(struct layer_norm *nm, struct dn_layer *l, const float *x, float *y);
+/* @dy is already times act'; @dx may be dy itself with acc false, or NULL */
+int norm_backward(struct layer_norm *nm, struct dn_layer *l, const float *x, const float *dy, float *dx, bool acc);
+
+int layer_biases(struct dn_layer *l, int64_t n, struct dn_param **out);
+/* layer_priv() - zeroed l->priv; layer_free_priv() is the destroy() of layers without foreign things */
+void *layer_priv(struct dn_layer *l, size_t size);
+void layer_free_priv(struct dn_layer *l);
+/* layer_needs_image() - fails when the input is flat */
+int layer_needs_image(const struct dn_layer *l);
+/* layer_pass_delta() - dx of input @k (+)= alpha * delta, for layers whose gradient is that */
+int layer_pass_delta(struct dn_layer *l, int k, float alpha);
+
+#endif

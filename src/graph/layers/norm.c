@@ -1,0 +1,133 @@
+/* Batch normalisation inside conv and connected, and as a layer; small helpers of several layers. */
+#include <errno.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "graph/layers/layers_priv.h"
+
+int layer_biases(struct dn_layer *l, int64_t n, struct dn_param **out)
+{
+	return dn_layer_param(l, "biases", DN_TRAINED, 1, &n, (struct dn_init){ DN_INIT_CONST, 0 }, out);
+}
+
+void *layer_priv(struct dn_layer *l, size_t size)
+{
+	return l->priv = dn_zalloc(size);
+}
+
+void layer_free_priv(struct dn_layer *l)
+{
+	dn_free(l->priv);
+	l->priv = NULL;
+}
+
+int layer_needs_image(const struct dn_layer *l)
+{
+	if (l->w > 0 && l->h > 0)
+		return 0;
+	return dn_section_fail(l->section, NULL, -EINVAL, "layer %d needs an image as input, but gets %lld flat numbers", l->index,
+			       (long long)l->inputs);
+}
+
+int layer_pass_delta(struct dn_layer *l, int k, float alpha)
+{
+	bool acc;
+	float *dx = dn_layer_dx(l, k, &acc);
+
+	if (!dx)
+		return 0;
+	return l->net->dev->be->axpby(l->net->compute, l->batch * l->outputs, alpha, l->delta, acc ? 1 : 0, dx);
+}
+
+int norm_declare(struct layer_norm *nm, struct dn_layer *l, int64_t c, struct dn_param *biases)
+{
+	const struct dn_init zero = { DN_INIT_CONST, 0 };
+	int err = dn_layer_param(l, "scales", DN_TRAINED, 1, &c, (struct dn_init){ DN_INIT_CONST, 1 }, &nm->scales);
+
+	if (!err)
+		err = dn_layer_param(l, "rolling_mean", DN_BUFFER, 1, &c, zero, &nm->rolling_mean);
+	if (!err)
+		err = dn_layer_param(l, "rolling_variance", DN_BUFFER, 1, &c, zero, &nm->rolling_variance);
+	nm->biases = biases;
+	return err;
+}
+
+int norm_setup(struct layer_norm *nm, struct dn_layer *l, int64_t c, int64_t hw, enum dn_act act)
+{
+	const struct dn_net_options *o = &l->net->opt;
+	size_t bytes = sizeof(float) * (size_t)c;
+	int err = dn_layer_need(l, bn_forward_train);
+
+	if (!err)
+		err = dn_layer_need(l, bn_forward);
+	if (!err)
+		err = dn_layer_need(l, bn_backward);
+	if (err)
+		return err;
+	if (o->train && !l->frozen && l->batch * hw == 1)
+		dn_warn("%s:%d: layer %d: batch normalisation over one value a channel (one image on this rank) is always 0",
+			l->section->file->path, l->section->line, l->index);
+	nm->desc = (struct dn_bn_desc){ .n = l->batch, .c = c, .hw = hw, .legacy = o->legacy_bn, .act = act };
+	err = dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)&nm->mean);
+	if (!err)
+		err = dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)&nm->variance);
+	if (!err && !nm->biases)
+		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&nm->no_bias);
+	if (!err && !nm->biases)
+		err = dn_layer_buffer(l, bytes, DN_LIFE_BACKWARD, true, (void **)&nm->no_dbias);
+	return err;
+}
+
+int norm_input(struct dn_layer *l, float **z)
+{
+	size_t bytes;
+	int err;
+
+	if (!l->net->opt.train || l->frozen)
+		return 0;
+	err = dn_mul_size((size_t)(l->batch * l->outputs), sizeof(float), &bytes);
+	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)z);
+}
+
+/* The statistics for the store's rolling update: the mean and the unbiased variance (legacy has it already). */
+static int give_stats(struct layer_norm *nm, struct dn_layer *l)
+{
+	const struct dn_backend *be = l->net->dev->be;
+	const struct dn_bn_desc *d = &nm->desc;
+	const int64_t n = d->n * d->hw;
+	const float unbias = d->legacy || n < 2 ? 1 : (float)((double)n / (double)(n - 1));
+	int err = 0;
+
+	if (nm->rolling_mean->stat)
+		err = be->axpby(l->net->compute, d->c, 1, nm->mean, 0, nm->rolling_mean->stat);
+	if (!err && nm->rolling_variance->stat)
+		err = be->axpby(l->net->compute, d->c, unbias, nm->variance, 0, nm->rolling_variance->stat);
+	return err;
+}
+
+int norm_forward(struct layer_norm *nm, struct dn_layer *l, const float *x, float *y)
+{
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	const float *bias = nm->no_bias;
+	int err = 0;
+
+	if (nm->biases)
+		bias = nm->biases->value;
+	else
+		err = be->zero(st, nm->no_bias, sizeof(float) * (size_t)nm->desc.c);
+	if (err)
+		return err;
+	/* frozen: the rolling statistics are part of the frozen function, and they stay */
+	if (!l->net->training || l->frozen)
+		return be->bn_forward(st, &nm->desc, x, nm->scales->value, bias, nm->rolling_mean->value,
+				      nm->rolling_variance->value, y);
+	err = be->bn_forward_train(st, &nm->desc, x, nm->scales->value, bias, nm->mean, nm->variance, y);
+	return err ? err : give_stats(nm, l);
+}
+
+int norm_backward(struct layer_norm *nm, struct dn_layer *l, const float *x, const float *dy, float *dx, bool acc)
+{
+	return l->net->dev->be->bn_backward(l->net->compute, &nm->desc, false, x, nm->mean, nm->variance, nm->scales->value,
+					    dy, dx, acc, nm->scales->grad, nm->biases ? nm->biases->grad : nm->no_dbias);
+}

@@ -1,0 +1,117 @@
+/* [shortcut]: the previous output plus that of an earlier layer, on the part where the two shapes overlap. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/layers/layers_priv.h"
+
+struct shortcut {
+	struct dn_shortcut_desc desc;
+};
+
+static int shortcut_fixed_text(struct dn_section *s, const char *key)
+{
+	const char *v = dn_section_text(s, key, "none");
+
+	if (strcmp(v, "none"))
+		return dn_section_fail(s, key, -ENOTSUP, "%s=%s is not supported in this version, only none", key, v);
+	return 0;
+}
+
+static int shortcut_shape(struct dn_layer *l, struct dn_section *s, int from)
+{
+	struct dn_shortcut_desc *d = &((struct shortcut *)l->priv)->desc;
+	const struct dn_layer *src = &l->net->layers[from];
+
+	d->n = l->batch;
+	d->w1 = src->out_w;
+	d->h1 = src->out_h;
+	d->c1 = src->out_c;
+	d->w2 = l->w;
+	d->h2 = l->h;
+	d->c2 = l->c;
+	if (d->w1 / d->w2 != d->h1 / d->h2 || d->w2 / d->w1 != d->h2 / d->h1)
+		return dn_section_fail(s, "from", -EINVAL, "layer %d: the %lld x %lld x %lld of layer %d and the %lld x %lld x %lld "
+				       "before it differ in shape", l->index, (long long)d->w1, (long long)d->h1, (long long)d->c1,
+				       from, (long long)d->w2, (long long)d->h2, (long long)d->c2);
+	return dn_layer_set_out(l, l->w, l->h, l->c);
+}
+
+static int shortcut_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct shortcut *sc = layer_priv(l, sizeof(*sc));
+	int64_t *from = NULL;
+	double alpha, beta;
+	int index[2] = { l->index - 1, 0 };
+	int n = 0;
+	int err = sc ? dn_section_ints(s, "from", &from, &n) : -ENOMEM;
+
+	if (err)
+		return err;
+	if (n == 1)
+		err = dn_layer_resolve(l, "from", from[0], &index[1]);
+	else if (!n)
+		err = dn_section_fail(s, NULL, -EINVAL, "layer %d needs the key from", l->index);
+	else
+		err = dn_section_fail(s, "from", -ENOTSUP, "from has %d layers; only one is supported in this version", n);
+	dn_free(from);
+	if (!err)
+		err = dn_section_float(s, "alpha", 1, &alpha);
+	if (!err)
+		err = dn_section_float(s, "beta", 1, &beta);
+	if (!err)
+		err = dn_layer_activation(l, s, "linear");
+	if (!err)
+		err = shortcut_fixed_text(s, "weights_type");
+	if (!err)
+		err = shortcut_fixed_text(s, "weights_normalization");
+	if (!err)
+		err = dn_layer_need(l, shortcut_forward);
+	if (!err)
+		err = dn_layer_set_inputs(l, 2, index);
+	if (!err)
+		err = shortcut_shape(l, s, l->inputs_of[1].layer);
+	if (err)
+		return err;
+	sc->desc.alpha = (float)alpha;
+	sc->desc.beta = (float)beta;
+	return 0;
+}
+
+static int shortcut_forward(struct dn_layer *l)
+{
+	struct shortcut *sc = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	int err = be->shortcut_forward(l->net->compute, &sc->desc, dn_layer_x(l, 0), dn_layer_x(l, 1), l->output);
+
+	if (err || l->act == DN_ACT_LINEAR)
+		return err;
+	return be->bias_act(l->net->compute, l->batch, l->out_c, l->out_w * l->out_h, l->output, NULL, l->act);
+}
+
+/* The direct input gets alpha * delta everywhere, as in Darknet, also outside the overlap (where forward does not
+ * scale): with alpha other than 1 and a partial overlap that is not the exact gradient. */
+static int shortcut_backward(struct dn_layer *l)
+{
+	struct shortcut *sc = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	bool acc;
+	float *dsrc = dn_layer_dx(l, 1, &acc);
+	int err = 0;
+
+	if (l->act != DN_ACT_LINEAR)
+		err = be->act_backward(l->net->compute, l->act, l->batch * l->outputs, l->output, l->delta);
+	if (!err)
+		err = layer_pass_delta(l, 0, sc->desc.alpha);
+	if (!err && dsrc)
+		err = be->shortcut_backward_src(l->net->compute, &sc->desc, l->delta, dsrc, acc);
+	return err;
+}
+
+const struct dn_layer_ops shortcut_layer = {
+	.name = "shortcut",
+	.setup = shortcut_setup,
+	.forward = shortcut_forward,
+	.backward = shortcut_backward,
+	.destroy = layer_free_priv,
+};

@@ -1,0 +1,200 @@
+/* Where each tensor of a pass lies: lifetimes over the steps of forward and backward, placed in one arena. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/graph_priv.h"
+
+void *grow(void *p, int n, int *cap, size_t size)
+{
+	void *q;
+	size_t bytes;
+	int more;
+
+	if (n < *cap)
+		return p;
+	more = *cap ? 2 * *cap : 32;
+	if (dn_mul_size((size_t)more, size, &bytes))
+		return NULL;
+	q = dn_realloc(p, bytes);
+	if (q)
+		*cap = more;
+	return q;
+}
+
+static bool runs_backward(const struct dn_layer *l)
+{
+	return l->net->opt.train && l->wants_delta;
+}
+
+static int backward_step(const struct dn_layer *l)
+{
+	return 2 * l->net->n_layers - 1 - l->index;
+}
+
+static int max_int(int a, int b)
+{
+	return a > b ? a : b;
+}
+
+static int add_item(struct dn_net *net, size_t bytes, int first, int last, void **where)
+{
+	struct net_priv *priv = net->priv;
+
+	priv->items[priv->n_items] = (struct dn_arena_item){ .bytes = bytes, .first = first, .last = last };
+	priv->where[priv->n_items++] = where;
+	return 0;
+}
+
+/* Until its last reader: consumers' and its own forward, and the backward of each (they read x and y). */
+static void extend_outputs(struct dn_net *net, int *last)
+{
+	for (int i = 0; i < net->n_layers; i++) {
+		const struct dn_layer *l = &net->layers[i];
+		int end = runs_backward(l) ? backward_step(l) : i;
+
+		last[i] = max_int(last[i], end);
+		for (int k = 0; k < l->n_inputs; k++)
+			if (l->inputs_of[k].layer >= 0)
+				last[l->inputs_of[k].layer] = max_int(last[l->inputs_of[k].layer], end);
+	}
+	for (int i = 0; i < net->n_layers; i++) {
+		int at = i;
+
+		if (i != net->output_layer && i != net->opt.keep_output)
+			continue;
+		while (net->layers[at].passes_input && net->layers[at].inputs_of[0].layer >= 0)
+			at = net->layers[at].inputs_of[0].layer;
+		last[at] = max_int(last[at], net->n_layers - 1);
+	}
+}
+
+/* Who writes a delta first: the consumer that comes first in backward, or the layer itself when it seeds it. */
+static void delta_writers(struct dn_net *net, int *first)
+{
+	for (int i = 0; i < net->n_layers; i++)
+		first[i] = net->layers[i].seeds_delta ? i : -1;
+	for (int j = net->n_layers - 1; j >= 0; j--) {
+		struct dn_layer *l = &net->layers[j];
+
+		for (int k = 0; k < l->n_inputs; k++) {
+			int s = l->inputs_of[k].layer;
+
+			if (s < 0 || !net->layers[s].wants_delta)
+				continue;
+			l->inputs_of[k].acc = first[s] >= 0;
+			if (first[s] < 0)
+				first[s] = backward_step(l);
+		}
+	}
+}
+
+static void buffer_life(const struct dn_net *net, const struct net_buffer *b, int *first, int *last)
+{
+	const struct dn_layer *l = &net->layers[b->layer];
+
+	*first = b->layer;
+	*last = b->layer;
+	if (!runs_backward(l))
+		return;
+	if (b->life != DN_LIFE_FORWARD)
+		*last = backward_step(l);
+	if (b->life == DN_LIFE_BACKWARD)
+		*first = *last;
+}
+
+static int tensor_bytes(const struct dn_layer *l, size_t *out)
+{
+	int err = dn_mul_size((size_t)l->batch, (size_t)l->outputs, out);
+
+	return err ? err : dn_mul_size(*out, sizeof(float), out);
+}
+
+int memory_plan(struct dn_net *net)
+{
+	struct net_priv *priv = net->priv;
+	size_t most = 2 * (size_t)net->n_layers + (size_t)priv->n_buffers;
+	int *last = dn_calloc((size_t)net->n_layers, sizeof(*last));
+	int *first = dn_calloc((size_t)net->n_layers, sizeof(*first));
+	int err = -ENOMEM;
+
+	priv->items = dn_calloc(most, sizeof(*priv->items));
+	priv->where = dn_calloc(most, sizeof(*priv->where));
+	if (!last || !first || !priv->items || !priv->where)
+		goto out;
+	extend_outputs(net, last);
+	delta_writers(net, first);
+	for (int i = 0; i < net->n_layers; i++) {
+		struct dn_layer *l = &net->layers[i];
+		size_t bytes;
+
+		err = tensor_bytes(l, &bytes);
+		if (err)
+			goto out;
+		if (!l->passes_input)
+			add_item(net, bytes, i, last[i], (void **)&l->output);
+		if (runs_backward(l))
+			add_item(net, bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), (void **)&l->delta);
+		if (l->workspace_bytes > net->workspace_bytes)
+			net->workspace_bytes = l->workspace_bytes;
+	}
+	for (int i = 0; i < priv->n_buffers; i++) {
+		const struct net_buffer *b = &priv->buffers[i];
+		int from, to;
+
+		if (!b->bytes || ((b->train_only || b->life == DN_LIFE_BACKWARD) && !net->opt.train))
+			continue;
+		buffer_life(net, b, &from, &to);
+		add_item(net, b->bytes, from, to, b->where);
+	}
+	err = dn_arena_place(priv->items, priv->n_items, DN_ALIGN, &net->activations_bytes);
+out:
+	dn_free(last);
+	dn_free(first);
+	return err;
+}
+
+int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items)
+{
+	const struct net_priv *priv = net->priv;
+
+	*items = priv->items;
+	return priv->n_items;
+}
+
+int dn_net_alloc(struct dn_net *net)
+{
+	struct net_priv *priv = net->priv;
+	const struct dn_backend *be = net->dev->be;
+	bool pack = !net->opt.train && net->store.ops && net->store.constant && priv->n_packed;
+	size_t ws = dn_up(net->workspace_bytes, DN_ALIGN);
+	size_t at = ws;
+	int err = net->arena ? dn_fail(-EINVAL, "net: allocated twice") : dn_net_check_keys(net);
+
+	if (!err && net->activations_bytes)
+		err = be->alloc(net->dev, DN_MEM_ACTIVATIONS, net->activations_bytes, &net->arena);
+	if (err)
+		return err;
+	if (pack)
+		net->workspace_bytes = ws + priv->packed_bytes;
+	if (net->workspace_bytes)
+		err = be->alloc(net->dev, DN_MEM_WORKSPACE, net->workspace_bytes, &net->workspace);
+	if (err) {
+		be->free(net->dev, net->arena);
+		net->arena = NULL;
+		return err;
+	}
+	for (int i = 0; i < priv->n_items; i++)
+		*priv->where[i] = (char *)net->arena + priv->items[i].offset;
+	for (int i = 0; i < net->n_layers; i++) {
+		struct dn_layer *l = &net->layers[i];
+
+		if (l->passes_input && l->inputs_of[0].layer >= 0)
+			l->output = net->layers[l->inputs_of[0].layer].output;
+	}
+	for (int i = 0; i < priv->n_packed && pack; i++) {
+		*priv->packed[i].where = (char *)net->workspace + at;
+		at += dn_up(priv->packed[i].bytes, DN_ALIGN);
+	}
+	return 0;
+}

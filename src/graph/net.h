@@ -1,0 +1,143 @@
+/* A net: an ordered list of blocks of layers, built from a cfg.
+ *
+ * Life: dn_net_build (shapes, params, planned bytes; no tensor memory) -> a plugin may dn_net_set_blocks
+ * -> dn_net_alloc (activations, workspace) -> store->alloc -> init or load -> forward, backward, ...
+ */
+#ifndef DN_GRAPH_NET_H
+#define DN_GRAPH_NET_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "backend/backend.h"
+#include "graph/cfg.h"
+#include "graph/hook.h"
+#include "graph/layer.h"
+#include "graph/param.h"
+#include "graph/store.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DN_BLOCK_NAME_MAX 64
+
+struct dn_block {               /* consecutive layers, gathered, freed and reduced together */
+	struct dn_net *net;
+	int index;
+	char name[DN_BLOCK_NAME_MAX];
+	int first, last;        /* layers, inclusive */
+	struct dn_section *section;     /* its [block] marker, NULL for head, net, and blocks of a policy */
+	void *data;             /* the plugin's */
+};
+
+enum dn_policy { DN_CONSTANT, DN_STEP, DN_STEPS, DN_EXP, DN_POLY, DN_SIGMOID, DN_RANDOM };
+
+struct dn_hyper {               /* [net]'s training keys */
+	double learning_rate, momentum, decay;
+	enum dn_policy policy;
+	int64_t burn_in, max_batches, step;
+	double power, scale, gamma;
+	int n_steps;
+	int64_t *steps;
+	double *scales;
+	enum dn_optimizer optimizer;
+};
+
+struct dn_net_options {
+	int64_t batch, subdivisions;    /* 0 = the cfg's */
+	int rank, world;                /* this rank's images are the rank-th part of each microbatch */
+	bool train;                     /* deltas, saved buffers and gradients will be needed */
+	bool legacy_bn;                 /* or [net] legacy_bn=1 */
+	uint64_t seed;
+	int keep_output;                /* inference: layer whose output must survive the pass, -1 = the last only */
+	bool cfg_batch_optional;        /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
+};
+
+struct dn_net {
+	struct dn_cfg *cfg;             /* borrowed */
+	struct dn_device *dev;          /* borrowed */
+	struct dn_stream *compute;      /* owned */
+	struct dn_net_options opt;
+	struct dn_hyper hyper;
+	int64_t batch;                  /* images of one update over all ranks, E = microbatch * subdivisions */
+	int64_t subdivisions;           /* microbatches of one update */
+	int64_t microbatch;             /* images of one microbatch over all ranks */
+	int64_t local;                  /* images of one microbatch on this rank = microbatch / world */
+	int64_t w, h, c, inputs;        /* of one image */
+	int64_t truths;                 /* target length of one image */
+	int n_layers;
+	struct dn_layer *layers;
+	int output_layer;               /* last layer that is not [cost] */
+	int n_blocks;
+	struct dn_block *blocks;
+	int n_params;
+	struct dn_param **params;       /* file order */
+	int64_t n_trained, n_buffers;   /* elements */
+	int64_t flops;                  /* forward, one image */
+	size_t activations_bytes, workspace_bytes;      /* what dn_net_alloc() takes */
+
+	/* state of a pass, set by the caller before forward */
+	const float *input;             /* [local, inputs] */
+	const float *truth;             /* [local, truths], NULL in pure inference */
+	bool training;                  /* batch statistics, dropout; false: rolling statistics */
+	uint64_t first_image;           /* global number of this rank's first image: (update-1)*batch + global slot */
+	double loss;                    /* of the last forward: mean over layers that own a cost, summed over images */
+
+	struct dn_store store;          /* ops NULL until one is attached */
+	uint64_t values_version;        /* +1 on every write of values; packed copies compare it */
+	void *workspace;                /* [workspace_bytes] */
+	void *arena;                    /* private */
+	void *priv;                     /* private */
+};
+
+/**
+ * dn_net_build() - shapes, params and planned bytes from a cfg; no tensor memory
+ * @cfg and @dev are borrowed until dn_net_destroy(). Faults are errors with file:line. Warns of unused keys
+ * through dn_keyfile_unused() (keys of plugin sections must have been read before).
+ * A microbatch that does not split over opt->world is -EINVAL with the numbers and the nearest that fit.
+ */
+DN_EXPORT int dn_net_build(struct dn_net **out, struct dn_cfg *cfg, struct dn_device *dev, const struct dn_net_options *opt);
+DN_EXPORT void dn_net_destroy(struct dn_net *net);      /* also destroys the store; NULL is legal */
+
+/**
+ * dn_net_set_blocks() - replace the blocks: block i starts at layer first[i]; first[0] = 0, ascending
+ * Before store->alloc only. Names follow the rules of [block] (unique, no '/', '.', ','). NULL names: block0, ...
+ */
+DN_EXPORT int dn_net_set_blocks(struct dn_net *net, int n, const int *first, const char *const *names);
+DN_EXPORT bool dn_net_has_markers(const struct dn_net *net);
+/** dn_block_option() - a plugin's key of the [block] section as text, NULL when missing; marks it as used */
+DN_EXPORT const char *dn_block_option(struct dn_block *b, const char *key);
+DN_EXPORT int dn_block_params(const struct dn_block *b, int *first_param);      /* count; params are consecutive */
+
+/** dn_net_check_keys() - warn (strict: fail) of keys of [block] that nobody asked for; dn_net_alloc() calls it, and
+ * verbs that never allocate may. After it the plugin can claim no more. */
+DN_EXPORT int dn_net_check_keys(struct dn_net *net);
+/** dn_net_alloc() - activations and workspace. With a constant store attached before, an inference net also
+ * keeps packed weights: workspace_bytes then grows by them here. */
+DN_EXPORT int dn_net_alloc(struct dn_net *net);
+/** dn_net_plan() - the buffers inside activations_bytes; returns their number. Steps 0..n-1 are the forward
+ * passes of the layers, n..2n-1 the backward passes of layers n-1..0. */
+struct dn_arena_item;
+DN_EXPORT int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items);
+/** dn_net_init_values() - fill every param through store->each from (seed, id, element) */
+DN_EXPORT int dn_net_init_values(struct dn_net *net);
+
+/** dn_net_forward() - block by block with hooks; waits for the end; sets net->loss when net->truth is given (else 0) */
+DN_EXPORT int dn_net_forward(struct dn_net *net);
+/**
+ * dn_net_backward() - blocks in reverse with hooks, after a forward pass with net->training
+ * It stops at the first layer that wants a delta: earlier layers are frozen or have nothing that learns. Blocks before
+ * dn_net_backward_first_block() are not visited and get no hooks; each later block is, also if none of its
+ * layers has work. A visited block's unfrozen params all get their gradient.
+ */
+DN_EXPORT int dn_net_backward(struct dn_net *net);
+/** dn_net_backward_first_block() - lowest block that backward visits, n_blocks when nothing learns */
+DN_EXPORT int dn_net_backward_first_block(const struct dn_net *net);
+/** dn_net_nonfinite_block() - first block whose outputs of the last forward are not finite, NULL when all are */
+DN_EXPORT struct dn_block *dn_net_nonfinite_block(struct dn_net *net);
+
+/** dn_net_rate() - learning rate of batch number @b by policy and burn-in (darknet-compat 5.2); @seed for random */
+DN_EXPORT double dn_net_rate(const struct dn_hyper *h, int64_t b, uint64_t seed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,76 @@
+/* The store contract: who owns values, gradients and optimizer state. Default: train/local.c, whole and
+ * local. A plugin may bring its own (plugins/fsdp: shards). One store per run. */
+#ifndef DN_GRAPH_STORE_H
+#define DN_GRAPH_STORE_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/mem.h"
+#include "graph/hook.h"
+#include "graph/param.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum dn_part { DN_VALUE, DN_GRAD, DN_STATE0, DN_STATE1, DN_PARTS };
+
+/* elements [at, at+n) of the part of @p lie at x, which the callee may read and write */
+typedef int (*dn_interval_fn)(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x);
+
+enum dn_optimizer { DN_SGD };
+
+struct dn_update {              /* one optimizer step */
+	enum dn_optimizer optimizer;
+	int64_t step;           /* this update's number, from 1 */
+	int64_t images;         /* E: images of the update over all ranks */
+	double rate;            /* of the policy; a param's own rate is rate * lr_scale */
+	double momentum, decay;
+};
+
+struct dn_traffic {             /* per rank and step */
+	uint64_t planned_bytes, counted_bytes;
+	uint64_t planned_calls, counted_calls;
+};
+
+struct dn_store_report {        /* this rank's */
+	size_t planned_bytes[DN_MEM_PLANNED];
+	struct dn_traffic gather, reduce;       /* counted: of the last complete step */
+	double exposed_ms;                      /* time that compute waited in the last step */
+	uint64_t plan_hash;                     /* 0 without a plan */
+};
+
+struct dn_store_ops {
+	/* Allocates values, gradients (when the net trains) and state, and gives BUFFER params their memory.
+	 * Called once, after dn_net_alloc(). Everything is zero. */
+	int (*alloc)(void *self, struct dn_net *net);
+	/* Local, no communication: fn for every interval of @p that this rank owns, in order (a whole store: one).
+	 * Init, loading, checkpoints, checksums and norms are host code written once over it. A part that does not
+	 * exist (state of a BUFFER, gradients in inference) calls nothing. Only between steps. */
+	int (*each)(void *self, struct dn_param *p, enum dn_part part, dn_interval_fn fn, void *arg);
+	/* Collective, same calls in the same order on all ranks: elements [at, at+n); out is filled on rank 0,
+	 * NULL elsewhere. */
+	int (*read)(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out);
+	/* Collective, the other way: rank 0 gives elements [at, at+n), every rank keeps what it owns. */
+	int (*write)(void *self, struct dn_param *p, enum dn_part part, int64_t at, int64_t n, const float *in);
+	/* Once per microbatch in training, after the forward pass: rolling = .99 rolling + .01 stat (mean over ranks) */
+	int (*stats)(void *self, struct dn_net *net);
+	/* Start of an update: gradients of earlier steps are forgotten. */
+	int (*begin)(void *self, struct dn_net *net, int64_t step);
+	/* Waits for the gradients, applies the update to all that this rank owns. */
+	int (*step)(void *self, struct dn_net *net, const struct dn_update *u);
+	/* Values were written through each() or write(): caches of values are dropped. */
+	void (*touched)(void *self);
+	void (*report)(void *self, struct dn_store_report *out);
+	void (*destroy)(void *self);            /* also after a failed alloc */
+};
+
+struct dn_store {
+	const struct dn_store_ops *ops;
+	const struct dn_hooks *hooks;
+	void *self;
+	bool constant;          /* values stay at one address and change only by step/write: packed copies may be kept */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
