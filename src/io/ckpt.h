@@ -1,0 +1,105 @@
+/* Checkpoints of interval lists, whole or sharded: one format.
+ *
+ * BACKUP/BASE.ckpt/STEP/rank-R.bin and meta.json, renamed into place last. meta.json is the one of the README's
+ * "machine-readable output"; nothing in loading depends on the saver's world but through its interval lists.
+ */
+#ifndef DN_IO_CKPT_H
+#define DN_IO_CKPT_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/group.h"
+#include "base/text.h"
+#include "graph/net.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dn_ckpt_state {                  /* what a run needs besides tensors */
+	int64_t step;                   /* updates done */
+	uint64_t seen;                  /* images */
+	uint64_t seed;
+	int64_t batch, subdivisions;
+	char data_list[512];            /* path of the training data */
+	int64_t data_length;
+	uint64_t data_hash;
+};
+
+/** dn_ckpt_bytes() - what this rank would write, and (rank-independent) the whole job */
+DN_EXPORT int dn_ckpt_bytes(struct dn_net *net, const struct dn_group *g, int64_t *mine, int64_t *all);
+
+/**
+ * dn_ckpt_save() - collective: @dir/STEP appears whole or not at all
+ * Every rank writes its intervals (params, optimizer state; buffers by rank 0), flushes, agrees; then rank 0 renames
+ * meta.json into place and drops all but the newest @keep published steps (0 = keep all; the one just written stays). A
+ * failure on any rank fails on all and leaves earlier checkpoints as they were. Ranks that own the same intervals are
+ * replicas: the first of them writes. @bytes (may be NULL): of all ranks.
+ */
+DN_EXPORT int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_ckpt_state *s, int keep,
+			   const struct dn_group *g, int64_t *bytes);
+
+struct dn_ckpt;                         /* an opened checkpoint: parsed and checked meta.json */
+
+/* what meta.json says beside tensors */
+struct dn_ckpt_head {
+	struct dn_ckpt_state state;
+	const char *cfg_text;
+	const char *optimizer;
+	int world, replicas, shards;
+};
+
+/** dn_ckpt_open() - @path is STEP's directory or its parent (then the newest published step) */
+DN_EXPORT int dn_ckpt_open(struct dn_ckpt **out, const char *path);
+DN_EXPORT void dn_ckpt_close(struct dn_ckpt *c);
+DN_EXPORT const struct dn_ckpt_state *dn_ckpt_state_of(const struct dn_ckpt *c);
+DN_EXPORT const char *dn_ckpt_cfg_text(const struct dn_ckpt *c);
+DN_EXPORT const char *dn_ckpt_dir(const struct dn_ckpt *c);      /* STEP's directory */
+DN_EXPORT const char *dn_ckpt_optimizer(const struct dn_ckpt *c);
+DN_EXPORT int dn_ckpt_world(const struct dn_ckpt *c);
+
+enum dn_ckpt_kind { DN_CKPT_PARAM, DN_CKPT_BUFFER, DN_CKPT_STATE, DN_CKPT_EMA };
+DN_EXPORT const char *dn_ckpt_kind_name(enum dn_ckpt_kind k);    /* "param", ... as in meta.json */
+
+struct dn_ckpt_interval {
+	int64_t start, length;          /* elements of the tensor */
+	int file;                       /* rank-FILE.bin */
+	int64_t offset;                 /* bytes */
+	uint64_t xxh64;
+	bool checked;                   /* the checksum has held once: later reads take only what they want */
+};
+
+struct dn_ckpt_tensor {
+	char *name;
+	enum dn_ckpt_kind kind;
+	bool frozen;                    /* a param without optimizer state */
+	int n_dims;
+	int64_t shape[8];
+	int64_t n;                      /* elements */
+	int n_intervals;
+	struct dn_ckpt_interval *intervals;     /* ascending, without overlap */
+};
+
+DN_EXPORT int dn_ckpt_n_tensors(const struct dn_ckpt *c);
+DN_EXPORT const struct dn_ckpt_tensor *dn_ckpt_tensor_at(const struct dn_ckpt *c, int i);        /* by name, ascending */
+DN_EXPORT const struct dn_ckpt_tensor *dn_ckpt_find(const struct dn_ckpt *c, const char *name);  /* NULL when missing */
+/** dn_ckpt_cover() - is every element of @t stored? else an error with tensor and range */
+DN_EXPORT int dn_ckpt_cover(const struct dn_ckpt *c, const struct dn_ckpt_tensor *t);
+/**
+ * dn_ckpt_load() - fill values, buffers and optimizer state of what this rank's store owns; not collective
+ * Every wanted element must be found exactly once, checksums of the intervals read must hold, shapes must be the net's: else
+ * an error naming tensor and range. Works from any world to any world.
+ */
+DN_EXPORT int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net);
+/** dn_ckpt_read() - elements [at, at+n) of tensor @name into @out; checks coverage and the touched intervals' checksums */
+DN_EXPORT int dn_ckpt_read(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, float *out);
+/** dn_ckpt_refuse() - is a folder of checkpoints there that belongs to another net? 0, or an error naming the tensor */
+DN_EXPORT int dn_ckpt_refuse(const char *dir, const struct dn_net *net);
+/** dn_ckpt_newest() - newest published step of @dir, -1 when there is none */
+DN_EXPORT int64_t dn_ckpt_newest(const char *dir);
+
+/** dn_ckpt_meta() - append the text of a meta.json; @tensors of any order, intervals ascending */
+DN_EXPORT int dn_ckpt_meta(struct dn_buf *out, const struct dn_ckpt_head *h, int n, const struct dn_ckpt_tensor *tensors);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

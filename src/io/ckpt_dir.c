@@ -1,0 +1,224 @@
+/* The folder of a run's checkpoints: which steps are published, publishing one, dropping old ones.
+ *
+ * A step is written as DIR/STEP.tmp and renamed to DIR/STEP when its meta.json is there; a folder without meta.json,
+ * or of another name, is no checkpoint.
+ */
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "io/ckpt_priv.h"
+
+int ckpt_path(char out[CKPT_PATH_MAX], const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(out, CKPT_PATH_MAX, fmt, ap);
+	va_end(ap);
+	if (n < 0 || n >= CKPT_PATH_MAX)
+		return dn_fail(-ENAMETOOLONG, "checkpoint: a path is longer than %d bytes", CKPT_PATH_MAX - 1);
+	return 0;
+}
+
+static int64_t leading_step(const char *name, const char **end)
+{
+	int64_t step = 0;
+	int n = 0;
+
+	while (isdigit((unsigned char)name[n]) && n < 18)
+		step = 10 * step + (name[n++] - '0');
+	*end = name + n;
+	return n ? step : -1;
+}
+
+int64_t ckpt_step_of(const char *name)
+{
+	const char *end;
+	int64_t step = leading_step(name, &end);
+
+	return *end ? -1 : step;
+}
+
+static bool is_leftover(const char *name)
+{
+	const char *end;
+
+	return leading_step(name, &end) >= 0 && (!strcmp(end, ".tmp") || !strcmp(end, ".old"));
+}
+
+bool ckpt_is_published(const char *dir, const char *name)
+{
+	char path[CKPT_PATH_MAX];
+	struct stat st;
+	int n = snprintf(path, sizeof(path), "%s/%s/meta.json", dir, name);
+
+	return n > 0 && n < (int)sizeof(path) && !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+int64_t dn_ckpt_newest(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	int64_t newest = -1;
+
+	if (!d)
+		return -1;
+	while ((e = readdir(d))) {
+		int64_t step = ckpt_step_of(e->d_name);
+
+		if (step > newest && ckpt_is_published(dir, e->d_name))
+			newest = step;
+	}
+	closedir(d);
+	return newest;
+}
+
+static int move(const char *from, const char *to)
+{
+	return rename(from, to) ? dn_fail(-errno, "%s: renaming to %s: %s", from, to, strerror(errno)) : 0;
+}
+
+/* Best effort: the data files are flushed already, and some file systems cannot sync a folder. */
+static void sync_dir(const char *dir)
+{
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd >= 0) {
+		(void)fsync(fd);
+		close(fd);
+	}
+}
+
+/* A step may be saved again (a run started anew in the same folder): the two folders change places in one call where
+ * the file system can, so that there is a published one at every moment. */
+static int replace(const char *tmp, const char *to, const char *old)
+{
+	int err;
+
+	if (!renameat2(AT_FDCWD, tmp, AT_FDCWD, to, RENAME_EXCHANGE))
+		return dn_remove_tree(tmp);
+	if (errno != EINVAL && errno != ENOSYS)
+		return dn_fail(-errno, "%s: exchanging with %s: %s", tmp, to, strerror(errno));
+	err = dn_remove_tree(old);
+	if (!err)
+		err = move(to, old);
+	if (!err)
+		err = move(tmp, to);
+	return err ? err : dn_remove_tree(old);
+}
+
+int ckpt_publish(const char *dir, int64_t step)
+{
+	char tmp[CKPT_PATH_MAX], to[CKPT_PATH_MAX], old[CKPT_PATH_MAX], name[32];
+	int err;
+
+	snprintf(name, sizeof(name), "%lld", (long long)step);
+	err = ckpt_path(to, "%s/%s", dir, name);
+	if (!err)
+		err = ckpt_path(tmp, "%s.tmp", to);
+	if (!err)
+		err = ckpt_path(old, "%s.old", to);
+	if (err)
+		return err;
+	if (ckpt_is_published(dir, name)) {
+		err = replace(tmp, to, old);
+	} else {
+		err = dn_remove_tree(to);
+		if (!err)
+			err = move(tmp, to);
+	}
+	if (!err)
+		sync_dir(dir);
+	return err;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static int drop(const char *dir, const char *name)
+{
+	char path[CKPT_PATH_MAX];
+	int err = ckpt_path(path, "%s/%s", dir, name);
+
+	return err ? err : dn_remove_tree(path);
+}
+
+/* published steps of the open @d, newest first; everything that is none goes */
+static int list_steps(DIR *d, const char *dir, int64_t **out, int *n_out)
+{
+	int64_t *steps = NULL;
+	struct dirent *e;
+	int n = 0, cap = 0, err = 0;
+
+	while (!err && (e = readdir(d))) {
+		int64_t step = ckpt_step_of(e->d_name);
+
+		if (is_leftover(e->d_name) || (step >= 0 && !ckpt_is_published(dir, e->d_name))) {
+			err = drop(dir, e->d_name);
+			continue;
+		}
+		if (step < 0)
+			continue;
+		if (n == cap) {
+			int64_t *more = dn_realloc(steps, (size_t)(2 * cap + 16) * sizeof(*steps));
+
+			if (!more) {
+				err = -ENOMEM;
+				break;
+			}
+			steps = more;
+			cap = 2 * cap + 16;
+		}
+		steps[n++] = step;
+	}
+	if (err) {
+		dn_free(steps);
+		return err;
+	}
+	if (n)
+		qsort(steps, (size_t)n, sizeof(*steps), newest_first);
+	*out = steps;
+	*n_out = n;
+	return 0;
+}
+
+int ckpt_prune(const char *dir, int64_t step, int keep)
+{
+	DIR *d = opendir(dir);
+	int64_t *steps = NULL;
+	int n = 0, kept = 1, err;
+
+	if (!d)
+		return dn_fail(-errno, "%s: %s", dir, strerror(errno));
+	err = list_steps(d, dir, &steps, &n);
+	closedir(d);
+	for (int i = 0; i < n && !err && keep > 0; i++) {
+		char name[32];
+
+		if (steps[i] == step)
+			continue;
+		if (kept < keep) {
+			kept++;
+			continue;
+		}
+		snprintf(name, sizeof(name), "%lld", (long long)steps[i]);
+		err = drop(dir, name);
+	}
+	dn_free(steps);
+	return err;
+}

@@ -1,0 +1,36 @@
+/* What the files of checkpoints share. */
+#ifndef DN_IO_CKPT_PRIV_H
+#define DN_IO_CKPT_PRIV_H
+#include "io/ckpt.h"
+
+#define CKPT_PATH_MAX 4096
+#define CKPT_ALIGN 64                   /* bytes: every interval starts on this boundary of its file */
+#define CKPT_PIECE (1 << 20)            /* bytes that pass through memory at a time */
+#define CKPT_META_MAX (1ull << 30)
+#define CKPT_RANKS_MAX 65536
+
+struct dn_ckpt {
+	char dir[CKPT_PATH_MAX];
+	struct dn_ckpt_head head;
+	char *cfg_text, *optimizer;     /* what head points at */
+	int n_tensors;
+	struct dn_ckpt_tensor *tensors; /* by name, ascending */
+	int n_files;                    /* rank files seen in intervals */
+	int64_t *file_bytes;            /* [n_files], -1 = not asked for */
+	int fd, fd_file;                /* the rank file read last, -1 = none */
+	char *piece;                    /* [CKPT_PIECE] */
+};
+
+/* ckpt_meta.c: fills @c (its dir is set) from @text */
+int ckpt_meta_parse(struct dn_ckpt *c, const char *text, size_t n);
+void ckpt_sort_intervals(struct dn_ckpt_interval *iv, int n);
+/* ckpt_dir.c */
+int ckpt_path(char out[CKPT_PATH_MAX], const char *fmt, ...) DN_PRINTF(2, 3);
+/** ckpt_step_of() - the step that a folder's name says, -1 when it is none */
+int64_t ckpt_step_of(const char *name);
+bool ckpt_is_published(const char *dir, const char *name);
+/** ckpt_publish() - DIR/STEP.tmp becomes DIR/STEP, in place of an earlier one */
+int ckpt_publish(const char *dir, int64_t step);
+/** ckpt_prune() - remove what crashed saves left, and all but the newest @keep steps and @step */
+int ckpt_prune(const char *dir, int64_t step, int keep);
+#endif

@@ -1,0 +1,402 @@
+/* Writing checkpoints: every rank its own intervals, rank 0 the buffers and meta.json.
+ *
+ * Order: rank 0 makes STEP.tmp; all ranks write and flush; all agree; rank 0 collects the lists of intervals, checks
+ * that they cover every tensor, writes meta.json and renames the folder. Whatever fails on any rank fails on all, and
+ * STEP.tmp goes.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "io/ckpt_priv.h"
+#include "io/state.h"
+
+struct record {                         /* one interval, as the ranks send it to rank 0 */
+	int32_t tensor;                 /* param index * (1 + n_states), + 1 + k for state k */
+	int32_t file;
+	int64_t start, length, offset;
+	uint64_t xxh64;
+};
+
+struct list {                           /* what this rank owns, and what it writes of it */
+	struct dn_net *net;
+	int n_states;
+	int32_t tensor;                 /* being collected */
+	int n, cap;
+	struct record *records;         /* [cap] */
+	const float **x;                /* [cap] */
+	int64_t bytes;                  /* of this rank's file */
+	bool writer;                    /* false: a lower rank owns the same and writes it */
+	int replicas;
+};
+
+static void list_fini(struct list *l)
+{
+	dn_free(l->records);
+	dn_free(l->x);
+}
+
+static int grow(struct list *l)
+{
+	int cap = 2 * l->cap + 64;
+	struct record *records = dn_realloc(l->records, (size_t)cap * sizeof(*records));
+	const float **x;
+
+	if (!records)
+		return -ENOMEM;
+	l->records = records;
+	x = dn_realloc(l->x, (size_t)cap * sizeof(*x));
+	if (!x)
+		return -ENOMEM;
+	l->x = x;
+	l->cap = cap;
+	return 0;
+}
+
+static int collect(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
+{
+	struct list *l = arg;
+	int err;
+
+	if (n == 0)
+		return 0;
+	if (l->n == l->cap) {
+		err = grow(l);
+		if (err)
+			return err;
+	}
+	l->bytes = (l->bytes + CKPT_ALIGN - 1) / CKPT_ALIGN * CKPT_ALIGN;
+	l->records[l->n] = (struct record){ l->tensor, 0, at, n, l->bytes, 0 };
+	l->x[l->n++] = x;
+	l->bytes += n * (int64_t)sizeof(float);
+	return 0;
+}
+
+static int collect_role(struct list *l, enum dn_role role)
+{
+	struct dn_net *net = l->net;
+	int err = 0;
+
+	for (int i = 0; i < net->n_params && !err; i++) {
+		struct dn_param *p = net->params[i];
+
+		if (p->role != role)
+			continue;
+		l->tensor = i * (1 + l->n_states);
+		err = net->store.ops->each(net->store.self, p, DN_VALUE, collect, l);
+		for (int k = 0; k < l->n_states && !err && role == DN_TRAINED; k++) {
+			l->tensor++;
+			err = net->store.ops->each(net->store.self, p, DN_STATE0 + k, collect, l);
+		}
+	}
+	return err;
+}
+
+/* Who owns the same intervals as a lower rank is its replica and leaves the writing to it. The ranks compare hashes of
+ * their lists, in two halves that doubles hold exactly; the sum of elements gives the number of replicas. */
+static int choose_writer(struct list *l, const struct dn_group *g)
+{
+	int n = 2 * g->world + 1;
+	uint64_t hash = dn_hash(l->records, (size_t)l->n * sizeof(*l->records));
+	double *x, total;
+	int err;
+
+	l->writer = true;
+	l->replicas = 1;
+	if (g->world == 1)
+		return 0;
+	x = dn_calloc((size_t)n, sizeof(*x));
+	err = dn_group_agree(g, x ? 0 : -ENOMEM, "checkpoint");
+	if (err) {
+		dn_free(x);
+		return err;
+	}
+	x[2 * g->rank] = (double)(hash >> 32);
+	x[2 * g->rank + 1] = (double)(hash & 0xffffffffu);
+	for (int i = 0; i < l->n; i++)
+		if (l->records[i].tensor % (1 + l->n_states) == 0)
+			x[n - 1] += (double)l->records[i].length;
+	err = dn_group_sum(g, x, n);
+	for (int r = 0; r < g->rank && !err; r++)
+		if (x[2 * r] == x[2 * g->rank] && x[2 * r + 1] == x[2 * g->rank + 1])
+			l->writer = false;
+	total = x[n - 1];
+	if (!err && l->net->n_trained > 0 && total > 0) {
+		double replicas = total / (double)l->net->n_trained;
+
+		if (replicas == (double)(int)replicas && g->world % (int)replicas == 0)
+			l->replicas = (int)replicas;
+	}
+	dn_free(x);
+	return err;
+}
+
+/* Collective. */
+static int list_init(struct list *l, struct dn_net *net, const struct dn_group *g)
+{
+	int err;
+
+	memset(l, 0, sizeof(*l));
+	l->net = net;
+	l->n_states = dn_state_count(net->hyper.optimizer);
+	err = collect_role(l, DN_TRAINED);
+	err = dn_group_agree(g, err, "checkpoint");
+	if (!err)
+		err = choose_writer(l, g);
+	if (err)
+		return err;
+	if (!l->writer) {
+		l->n = 0;
+		l->bytes = 0;
+	}
+	if (g->rank == 0)
+		err = collect_role(l, DN_BUFFER);
+	for (int i = 0; i < l->n; i++)
+		l->records[i].file = g->rank;
+	return dn_group_agree(g, err, "checkpoint");
+}
+
+int dn_ckpt_bytes(struct dn_net *net, const struct dn_group *g, int64_t *mine, int64_t *all)
+{
+	struct list l;
+	double sum;
+	int err;
+
+	err = list_init(&l, net, g);
+	if (!err) {
+		sum = (double)l.bytes;
+		err = dn_group_sum(g, &sum, 1);
+	}
+	if (!err) {
+		*mine = l.bytes;
+		*all = (int64_t)sum;
+	}
+	list_fini(&l);
+	return err;
+}
+
+static int write_interval(struct dn_out *o, struct record *r, const float *x)
+{
+	static const char zeros[CKPT_ALIGN];
+	const char *from = (const char *)x;
+	int64_t bytes = r->length * (int64_t)sizeof(float);
+	int err;
+
+	err = dn_out_write(o, zeros, (size_t)(r->offset - o->bytes));
+	for (int64_t at = 0; at < bytes && !err; at += CKPT_PIECE)
+		err = dn_out_write(o, from + at, (size_t)(bytes - at < CKPT_PIECE ? bytes - at : CKPT_PIECE));
+	r->xxh64 = dn_hash(x, (size_t)bytes);
+	return err;
+}
+
+static int write_file(struct list *l, const char *tmp, int rank)
+{
+	char path[CKPT_PATH_MAX];
+	struct dn_out o;
+	int err;
+
+	if (!l->writer)
+		return 0;
+	err = ckpt_path(path, "%s/rank-%d.bin", tmp, rank);
+	if (!err)
+		err = dn_out_open(&o, path);
+	if (err)
+		return err;
+	for (int i = 0; i < l->n && !err; i++)
+		err = write_interval(&o, &l->records[i], l->x[i]);
+	if (!err)
+		return dn_out_commit(&o);
+	dn_out_abort(&o);
+	return err;
+}
+
+/* --- rank 0 --- */
+
+static int by_tensor(const void *a, const void *b)
+{
+	const struct record *x = a, *y = b;
+
+	if (x->tensor != y->tensor)
+		return x->tensor < y->tensor ? -1 : 1;
+	return x->start < y->start ? -1 : x->start > y->start;
+}
+
+/* @t from the @n records of one tensor; they must cover it, once */
+static int make_tensor(const struct list *l, const struct record *r, int n, struct dn_ckpt_tensor *t)
+{
+	const struct dn_param *p = l->net->params[r->tensor / (1 + l->n_states)];
+	int state = r->tensor % (1 + l->n_states) - 1;
+	char name[128];
+	int64_t at = 0;
+
+	snprintf(name, sizeof(name), "%s%s%s", p->name, state < 0 ? "" : ":",
+		 state < 0 ? "" : dn_state_name(l->net->hyper.optimizer, state));
+	t->name = dn_strdup(name);
+	t->intervals = dn_calloc((size_t)n, sizeof(*t->intervals));
+	if (!t->name || !t->intervals)
+		return -ENOMEM;
+	t->kind = state >= 0 ? DN_CKPT_STATE : p->role == DN_BUFFER ? DN_CKPT_BUFFER : DN_CKPT_PARAM;
+	t->n_dims = p->n_dims;
+	memcpy(t->shape, p->shape, (size_t)p->n_dims * sizeof(p->shape[0]));
+	t->n = p->n;
+	t->frozen = t->kind == DN_CKPT_PARAM && p->frozen;
+	t->n_intervals = n;
+	for (int i = 0; i < n; i++) {
+		t->intervals[i] = (struct dn_ckpt_interval){ r[i].start, r[i].length, r[i].file, r[i].offset, r[i].xxh64, false };
+		if (r[i].start != at)
+			return dn_fail(-EINVAL, "checkpoint: tensor %s: elements %" PRId64 " to %" PRId64 " are owned by %s", name,
+				       at < r[i].start ? at : r[i].start, at < r[i].start ? r[i].start : at,
+				       at < r[i].start ? "no rank" : "two ranks");
+		at += r[i].length;
+	}
+	if (at != p->n)
+		return dn_fail(-EINVAL, "checkpoint: tensor %s: elements %" PRId64 " to %" PRId64 " are owned by no rank", name, at, p->n);
+	return 0;
+}
+
+static int make_tensors(const struct list *l, struct record *r, int n, struct dn_ckpt_tensor *tensors, int *n_tensors)
+{
+	int n_values = 0, err = 0;
+
+	if (n > 1)
+		qsort(r, (size_t)n, sizeof(*r), by_tensor);
+	for (int i = 0; i < n && !err;) {
+		int k = i + 1;
+
+		while (k < n && r[k].tensor == r[i].tensor)
+			k++;
+		n_values += r[i].tensor % (1 + l->n_states) == 0;
+		err = make_tensor(l, r + i, k - i, &tensors[(*n_tensors)++]);
+		i = k;
+	}
+	if (!err && n_values != l->net->n_params)
+		return dn_fail(-EINVAL, "checkpoint: %d of %d tensors are owned by no rank", l->net->n_params - n_values,
+			       l->net->n_params);
+	return err;
+}
+
+static int write_meta(const struct list *l, const char *tmp, const struct dn_ckpt_state *s, const struct dn_group *g,
+		      struct record *r, int n, int64_t *bytes)
+{
+	const struct dn_net *net = l->net;
+	struct dn_ckpt_head head = {
+		.state = *s, .cfg_text = net->cfg->file->text, .optimizer = dn_state_optimizer(net->hyper.optimizer),
+		.world = g->world, .replicas = l->replicas, .shards = g->world / l->replicas,
+	};
+	struct dn_ckpt_tensor *tensors;
+	struct dn_buf text = { 0 };
+	char path[CKPT_PATH_MAX];
+	struct dn_out o;
+	int n_tensors = 0, err;
+
+	tensors = dn_calloc((size_t)net->n_params * (size_t)(1 + l->n_states), sizeof(*tensors));
+	if (!tensors)
+		return -ENOMEM;
+	err = make_tensors(l, r, n, tensors, &n_tensors);
+	if (!err)
+		err = dn_ckpt_meta(&text, &head, n_tensors, tensors);
+	if (!err)
+		err = ckpt_path(path, "%s/meta.json", tmp);
+	if (!err)
+		err = dn_out_open(&o, path);
+	if (!err) {
+		err = dn_out_write(&o, text.s, text.n);
+		if (!err)
+			err = dn_out_commit(&o);
+		else
+			dn_out_abort(&o);
+		*bytes = (int64_t)text.n;
+	}
+	for (int i = 0; i < n_tensors; i++) {
+		dn_free(tensors[i].name);
+		dn_free(tensors[i].intervals);
+	}
+	dn_free(tensors);
+	dn_buf_fini(&text);
+	return err;
+}
+
+/* Everything is written and agreed on: the lists come together, and the step appears. Collective. */
+static int publish(struct list *l, const char *dir, const char *tmp, const struct dn_ckpt_state *s, const struct dn_group *g,
+		   int64_t *meta_bytes)
+{
+	char *all = NULL;
+	size_t *sizes = NULL, total = 0;
+	int err = 0;
+
+	if (g->rank == 0) {
+		sizes = dn_calloc((size_t)g->world, sizeof(*sizes));
+		err = sizes ? 0 : -ENOMEM;
+	}
+	err = dn_group_agree(g, err, "checkpoint");
+	if (!err)
+		err = dn_group_gather(g, l->records, (size_t)l->n * sizeof(*l->records), &all, sizes);
+	if (!err && g->rank == 0) {
+		for (int r = 0; r < g->world; r++)
+			total += sizes[r];
+		err = write_meta(l, tmp, s, g, (struct record *)all, (int)(total / sizeof(struct record)), meta_bytes);
+		if (!err)
+			err = ckpt_publish(dir, s->step);
+	}
+	dn_free(all);
+	dn_free(sizes);
+	return err;
+}
+
+/* What crashed saves left goes first, so that its space counts as free. */
+static int prepare(const char *dir, const char *tmp)
+{
+	int err;
+
+	err = dn_make_dirs(dir);
+	if (!err)
+		err = dn_remove_tree(tmp);
+	return err ? err : dn_make_dirs(tmp);
+}
+
+int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_ckpt_state *s, int keep, const struct dn_group *g,
+		 int64_t *bytes)
+{
+	char tmp[CKPT_PATH_MAX];
+	struct list l;
+	int64_t meta_bytes = 0;
+	double sum;
+	int err;
+
+	err = list_init(&l, net, g);
+	if (err)
+		goto out;
+	err = ckpt_path(tmp, "%s/%" PRId64 ".tmp", dir, s->step);
+	if (!err && g->rank == 0)
+		err = prepare(dir, tmp);
+	err = dn_group_agree(g, err, "checkpoint");
+	if (err)
+		goto out;
+	err = dn_group_agree(g, write_file(&l, tmp, g->rank), "writing a checkpoint");
+	if (!err)
+		err = dn_group_agree(g, publish(&l, dir, tmp, s, g, &meta_bytes), "publishing a checkpoint");
+	if (err) {
+		if (g->rank == 0) {
+			char kept[512];         /* the message that matters is not the one of cleaning up */
+
+			snprintf(kept, sizeof(kept), "%s", dn_message());
+			if (dn_remove_tree(tmp))
+				dn_warn("%s", dn_message());
+			dn_fail(err, "%s", kept);
+		}
+		goto out;
+	}
+	if (g->rank == 0 && ckpt_prune(dir, s->step, keep))
+		dn_warn("removing old checkpoints: %s", dn_message());
+	sum = (double)(l.bytes + meta_bytes);
+	err = dn_group_sum(g, &sum, 1);
+	if (!err && bytes)
+		*bytes = (int64_t)sum;
+out:
+	list_fini(&l);
+	return err;
+}

@@ -1,0 +1,552 @@
+/* Reading Darknet .weights files into any store.
+ *
+ * A file is a header of 16 or 20 bytes and floats, layer after layer, with no tags: which float belongs where follows
+ * from the net alone, so the sizes are compared before a value is read.
+ */
+#include "io/weights.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "io/touched_priv.h"
+#include "io/weights_priv.h"
+
+#define VERSION_BYTES 12                /* major, minor, revision */
+#define VERSION_MAX 100000
+#define SEEN_LIMIT (1ull << 62)
+
+struct reader {
+	const char *path;
+	int fd;
+	unsigned char head[64];         /* the file's first bytes */
+	int head_bytes;
+	struct dn_weights_info info;
+	int64_t offset;                 /* of the param that is being read, bytes */
+	int64_t wanted;                 /* its floats in the file */
+	float *piece;                   /* [WEIGHTS_PIECE], for transposed params */
+};
+
+/* --- which floats a file holds --- */
+
+static bool is_norm_part(const struct dn_param *p)
+{
+	return !strcmp(p->part, "scales") || !strcmp(p->part, "rolling_mean") || !strcmp(p->part, "rolling_variance");
+}
+
+static int64_t loadable(const struct dn_param *p)
+{
+	const struct dn_layer *l = p->layer;
+
+	if (l->dontload || (l->dontloadscales && is_norm_part(p)))
+		return 0;
+	if (l->numload > 0 && l->numload < p->shape[0])
+		return l->numload * (p->n / p->shape[0]);
+	return p->n;
+}
+
+static bool is_flipped(const struct dn_layer *l)
+{
+	const struct dn_key *k = l->section ? dn_section_find(l->section, "flipped") : NULL;
+
+	return k && atoi(k->value) != 0;
+}
+
+/* flipped=1 convolutions are transposed in files of any version, connected weights in those of versions above 1000 */
+static bool is_transposed(const struct dn_param *p, const struct dn_weights_header *h)
+{
+	if (!p->file_rows)
+		return false;
+	if (is_flipped(p->layer))
+		return true;
+	return h->transpose && strcmp(p->layer->ops->name, "convolutional");
+}
+
+enum fit { FIT_WHOLE, FIT_BOUNDARY, FIT_INSIDE, FIT_SURPLUS };
+
+/* How @floats lie on the layers before @limit: *n_layers are wholly inside, *wanted is what all of them take. */
+static enum fit fit_layers(const struct dn_net *net, int64_t floats, int limit, int *n_layers, int64_t *wanted)
+{
+	int64_t sum = 0, inside = 0;
+	int whole = 0, i = 0;
+
+	for (int l = 0; l < limit; l++) {
+		for (; i < net->n_params && net->params[i]->layer->index == l; i++)
+			sum += loadable(net->params[i]);
+		if (sum <= floats) {
+			whole = l + 1;
+			inside = sum;
+		}
+	}
+	*n_layers = whole;
+	*wanted = sum;
+	if (floats == sum)
+		return FIT_WHOLE;
+	if (floats > sum)
+		return FIT_SURPLUS;
+	return inside == floats ? FIT_BOUNDARY : FIT_INSIDE;
+}
+
+static int check_numload(const struct dn_net *net, const char *path)
+{
+	for (int i = 0; i < net->n_params; i++) {
+		const struct dn_param *p = net->params[i];
+		const struct dn_layer *l = p->layer;
+
+		if (l->numload <= 0)
+			continue;
+		if (l->numload > p->shape[0])
+			return dn_fail(-EINVAL, "%s: layer %d (%s): numload=%lld, but %s has %lld filters", path, l->index,
+				       l->ops->name, (long long)l->numload, p->name, (long long)p->shape[0]);
+		if (l->numload < p->shape[0] && is_flipped(l))
+			return dn_fail(-ENOTSUP, "%s: layer %d (%s): numload together with flipped=1 is not supported", path,
+				       l->index, l->ops->name);
+	}
+	return 0;
+}
+
+/* --- the file --- */
+
+static int read_at(const struct reader *r, void *out, size_t n, int64_t at)
+{
+	char *to = out;
+
+	while (n) {
+		ssize_t got = pread(r->fd, to, n, at);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return dn_fail(-errno, "%s: reading at byte %lld: %s", r->path, (long long)at, strerror(errno));
+		if (got == 0)
+			return dn_fail(-EIO, "%s: ends at byte %lld while it is read, it had %lld", r->path, (long long)at,
+				       (long long)r->info.file_bytes);
+		to += got;
+		at += got;
+		n -= (size_t)got;
+	}
+	return 0;
+}
+
+static void reader_fini(struct reader *r)
+{
+	if (r->fd >= 0)
+		close(r->fd);
+	dn_free(r->piece);
+}
+
+/* Text where weights are due is a mistake with a name: say which. */
+static int refuse_text(const struct reader *r)
+{
+	const char *s = (const char *)r->head;
+	int i = 0, n = r->head_bytes;
+
+	while (i < n && (isprint(r->head[i]) || isspace(r->head[i])))
+		i++;
+	if (n == 0 || i < n)
+		return 0;
+	if (n >= 24 && !strncmp(s, "version https://git-lfs", 23))
+		return dn_fail(-EINVAL, "%s: is a git-lfs pointer (%lld bytes of text), not weights: fetch the file itself "
+			       "(git lfs pull)", r->path, (long long)r->info.file_bytes);
+	for (i = 0; i < n && isspace((unsigned char)s[i]); i++)
+		;
+	if (i < n && s[i] == '<')
+		return dn_fail(-EINVAL, "%s: is an HTML page, not weights: the download went wrong", r->path);
+	return dn_fail(-EINVAL, "%s: is text, not weights", r->path);
+}
+
+static int header_seen(struct reader *r, int seen_bytes)
+{
+	uint32_t narrow;
+	uint64_t seen;
+
+	if (seen_bytes == 8) {
+		memcpy(&seen, r->head + VERSION_BYTES, 8);
+	} else {
+		memcpy(&narrow, r->head + VERSION_BYTES, 4);
+		seen = narrow;
+	}
+	if (seen >= SEEN_LIMIT)
+		return dn_fail(-EINVAL, "%s: the header says %llu images seen, at most 2^62 - 1 is possible: not a weights file, "
+			       "or damaged", r->path, (unsigned long long)seen);
+	r->info.header.seen = seen;
+	r->info.header.header_bytes = VERSION_BYTES + seen_bytes;
+	r->info.floats = (r->info.file_bytes - r->info.header.header_bytes) / (int64_t)sizeof(float);
+	return 0;
+}
+
+/* Opens @path and checks its version; the width of seen is the version's until sizes say otherwise. */
+static int reader_init(struct reader *r, const char *path)
+{
+	struct dn_weights_header *h = &r->info.header;
+	int32_t v[3];
+	int err;
+
+	memset(r, 0, sizeof(*r));
+	r->path = path;
+	r->fd = -1;
+	err = dn_file_size(path, &r->info.file_bytes);
+	if (err)
+		return err;
+	r->fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (r->fd < 0)
+		return dn_fail(-errno, "%s: %s", path, strerror(errno));
+	r->head_bytes = r->info.file_bytes < (int64_t)sizeof(r->head) ? (int)r->info.file_bytes : (int)sizeof(r->head);
+	err = read_at(r, r->head, (size_t)r->head_bytes, 0);
+	if (!err)
+		err = refuse_text(r);
+	if (err)
+		return err;
+	if (r->head_bytes < VERSION_BYTES + 4)
+		return dn_fail(-EINVAL, "%s: has %d bytes, the header of a weights file has at least %d", path, r->head_bytes,
+			       VERSION_BYTES + 4);
+	memcpy(v, r->head, sizeof(v));
+	for (int i = 0; i < 3; i++)
+		if (v[i] < 0 || v[i] > VERSION_MAX)
+			return dn_fail(-EINVAL, "%s: the header says version %d.%d.%d, each part must be 0 to %d: not a weights "
+				       "file, or damaged", path, v[0], v[1], v[2], VERSION_MAX);
+	h->major = v[0];
+	h->minor = v[1];
+	h->revision = v[2];
+	h->transpose = h->major > 1000 || h->minor > 1000;
+	return 0;
+}
+
+static int seen_bytes_of(const struct dn_weights_header *h)
+{
+	return 10 * h->major + h->minor >= 2 && h->major < 1000 && h->minor < 1000 ? 8 : 4;
+}
+
+/* 32-bit builds wrote 4 bytes under versions that mean 8, some tools the other way round: take the width that makes the
+ * sizes meet, the version's first. */
+static int choose_width(const struct reader *r, const struct dn_net *net)
+{
+	int width[2], n_layers;
+	int64_t wanted;
+
+	width[0] = seen_bytes_of(&r->info.header);
+	width[1] = 12 - width[0];
+	for (enum fit f = FIT_WHOLE; f <= FIT_BOUNDARY; f++)
+		for (int i = 0; i < 2; i++) {
+			int64_t rest = r->info.file_bytes - VERSION_BYTES - width[i];
+
+			if (rest < 0 || rest % (int64_t)sizeof(float))
+				continue;
+			if (fit_layers(net, rest / (int64_t)sizeof(float), net->n_layers, &n_layers, &wanted) == f)
+				return width[i];
+		}
+	return r->info.file_bytes < VERSION_BYTES + width[0] ? width[1] : width[0];
+}
+
+static int refuse_size(const struct reader *r, const struct dn_net *net, enum fit f)
+{
+	const struct dn_weights_info *in = &r->info;
+	int64_t want = in->header.header_bytes + in->wanted_floats * (int64_t)sizeof(float);
+	const char *type;
+
+	if (f == FIT_SURPLUS)
+		return dn_fail(-EINVAL, "%s: has %lld bytes, the net's %d layers take %lld: %lld too many", r->path,
+			       (long long)in->file_bytes, net->n_layers, (long long)want, (long long)(in->file_bytes - want));
+	if (f == FIT_BOUNDARY)
+		return dn_fail(-EINVAL, "%s: has %lld bytes, which are the first %d of %d layers; the whole net takes %lld "
+			       "(only train loads partial files)", r->path, (long long)in->file_bytes, in->n_layers_loaded, net->n_layers, (long long)want);
+	type = in->n_layers_loaded < net->n_layers ? net->layers[in->n_layers_loaded].ops->name : "last";
+	return dn_fail(-EINVAL, "%s: has %lld bytes and ends inside layer %d (%s); the net's %d layers take %lld", r->path,
+		       (long long)in->file_bytes, in->n_layers_loaded, type, net->n_layers, (long long)want);
+}
+
+/* Sizes of the file against those of the net's layers before @cutoff. */
+static int match(struct reader *r, const struct dn_net *net, int cutoff, bool allow_partial)
+{
+	struct dn_weights_info *in = &r->info;
+	int limit = cutoff < 0 || cutoff > net->n_layers ? net->n_layers : cutoff;
+	enum fit f;
+	int err;
+
+	err = check_numload(net, r->path);
+	if (!err)
+		err = header_seen(r, choose_width(r, net));
+	if (err)
+		return err;
+	in->n_layers = net->n_layers;
+	f = fit_layers(net, in->floats, limit, &in->n_layers_loaded, &in->wanted_floats);
+	if ((in->file_bytes - in->header.header_bytes) % (int64_t)sizeof(float))
+		f = f == FIT_WHOLE || f == FIT_SURPLUS ? FIT_SURPLUS : FIT_INSIDE;
+	if (f == FIT_SURPLUS && cutoff >= 0)
+		f = FIT_WHOLE;                  /* what follows the cutoff is of no concern */
+	in->partial = f == FIT_BOUNDARY;
+	if (f == FIT_WHOLE || (in->partial && allow_partial))
+		return 0;
+	return refuse_size(r, net, f);
+}
+
+/* --- values --- */
+
+static void count_nonfinite(struct reader *r, const float *x, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		r->info.n_nonfinite += !isfinite(x[i]);
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int fill_plain(struct reader *r, int64_t at, int64_t n, float *x)
+{
+	for (int64_t i = 0; i < n; i += WEIGHTS_PIECE) {
+		int64_t m = least(n - i, WEIGHTS_PIECE);
+		int err = read_at(r, x + i, (size_t)m * sizeof(float), r->offset + (at + i) * (int64_t)sizeof(float));
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* Memory [rows, cols] from a file of [cols, rows]: whole file rows ("columns" of memory) as many as a piece holds, or,
+ * when one is longer than a piece, the part of it that is wanted. */
+static int fill_transposed(struct reader *r, int64_t rows, int64_t cols, int64_t at, int64_t n, float *x)
+{
+	int64_t first = at / cols, last = (at + n - 1) / cols;
+	int64_t lo = rows <= WEIGHTS_PIECE ? 0 : first, hi = rows <= WEIGHTS_PIECE ? rows : last + 1;
+	int64_t step = rows <= WEIGHTS_PIECE ? WEIGHTS_PIECE / rows : 1;
+
+	for (int64_t c = 0; c < cols; c += step)
+		for (int64_t top = lo; top < hi; top += WEIGHTS_PIECE) {
+			int64_t nc = least(step, cols - c), nr = least(hi - top, WEIGHTS_PIECE);
+			int err = read_at(r, r->piece, (size_t)(nc * nr) * sizeof(float),
+					  r->offset + (c * rows + top) * (int64_t)sizeof(float));
+
+			if (err)
+				return err;
+			for (int64_t row = first > top ? first : top; row <= last && row < top + nr; row++)
+				for (int64_t j = 0; j < nc; j++) {
+					int64_t e = row * cols + c + j;
+
+					if (e >= at && e < at + n)
+						x[e - at] = r->piece[j * nr + row - top];
+				}
+		}
+	return 0;
+}
+
+/* Elements [at, at+n) of @p, as far as the file has them; the others stay. */
+static int fill(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
+{
+	struct reader *r = arg;
+	int err;
+
+	n = least(n, r->wanted - at);
+	if (n <= 0)
+		return 0;
+	if (is_transposed(p, &r->info.header))
+		err = fill_transposed(r, p->file_rows, p->file_cols, at, n, x);
+	else
+		err = fill_plain(r, at, n, x);
+	if (!err)
+		count_nonfinite(r, x, n);
+	return err;
+}
+
+/* fn for every param that the file holds, with r->offset and r->wanted set */
+static int walk(struct reader *r, struct dn_net *net,
+		int (*fn)(struct reader *r, struct dn_net *net, struct dn_param *p, void *arg), void *arg)
+{
+	int err = 0;
+
+	r->offset = r->info.header.header_bytes;
+	for (int i = 0; i < net->n_params && !err; i++) {
+		struct dn_param *p = net->params[i];
+
+		if (p->layer->index >= r->info.n_layers_loaded)
+			break;
+		r->wanted = loadable(p);
+		if (!r->wanted)
+			continue;
+		err = fn(r, net, p, arg);
+		r->offset += r->wanted * (int64_t)sizeof(float);
+	}
+	return err;
+}
+
+static int load_param(struct reader *r, struct dn_net *net, struct dn_param *p, void *arg)
+{
+	return net->store.ops->each(net->store.self, p, DN_VALUE, fill, r);
+}
+
+static int alloc_piece(struct reader *r)
+{
+	r->piece = dn_alloc(WEIGHTS_PIECE * sizeof(float));
+	return r->piece ? 0 : -ENOMEM;
+}
+
+static void warn_nonfinite(const struct reader *r)
+{
+	if (r->info.n_nonfinite)
+		dn_warn("%s: %lld values are not finite", r->path, (long long)r->info.n_nonfinite);
+}
+
+int dn_weights_load(struct dn_net *net, const char *path, int cutoff, bool allow_partial, struct dn_weights_info *info)
+{
+	struct reader r;
+	int err;
+
+	err = reader_init(&r, path);
+	if (!err)
+		err = match(&r, net, cutoff, allow_partial);
+	if (!err)
+		err = alloc_piece(&r);
+	if (!err)
+		err = walk(&r, net, load_param, NULL);
+	if (!err) {
+		values_touched(net);
+		warn_nonfinite(&r);
+		if (info)
+			*info = r.info;
+	}
+	reader_fini(&r);
+	return err;
+}
+
+/* --- rank 0 reads for all --- */
+
+struct sent {                           /* what the other ranks must know, as doubles for the sum */
+	double major, minor, revision, seen_high, seen_low, header_bytes, file_bytes, floats, wanted, loaded, partial;
+};
+
+static int share_info(struct reader *r, const struct dn_net *net, const struct dn_group *g)
+{
+	struct dn_weights_info *in = &r->info;
+	struct sent s;
+	int err;
+
+	memset(&s, 0, sizeof(s));
+	if (g->rank == 0)
+		s = (struct sent){
+			in->header.major, in->header.minor, in->header.revision, (double)(in->header.seen >> 32),
+			(double)(in->header.seen & 0xffffffffu), in->header.header_bytes, (double)in->file_bytes,
+			(double)in->floats, (double)in->wanted_floats, in->n_layers_loaded, in->partial,
+		};
+	err = dn_group_sum(g, (double *)&s, sizeof(s) / sizeof(double));
+	if (err)
+		return err;
+	in->header.major = (int32_t)s.major;
+	in->header.minor = (int32_t)s.minor;
+	in->header.revision = (int32_t)s.revision;
+	in->header.seen = ((uint64_t)s.seen_high << 32) | (uint64_t)s.seen_low;
+	in->header.header_bytes = (int)s.header_bytes;
+	in->header.transpose = in->header.major > 1000 || in->header.minor > 1000;
+	in->file_bytes = (int64_t)s.file_bytes;
+	in->floats = (int64_t)s.floats;
+	in->wanted_floats = (int64_t)s.wanted;
+	in->n_layers_loaded = (int)s.loaded;
+	in->n_layers = net->n_layers;
+	in->partial = s.partial != 0;
+	return 0;
+}
+
+struct send {
+	float *piece;                   /* [WEIGHTS_PIECE] on rank 0, NULL elsewhere */
+	int err;                        /* of reading: the calls go on, the others wait in them */
+};
+
+static int send_param(struct reader *r, struct dn_net *net, struct dn_param *p, void *arg)
+{
+	struct send *s = arg;
+
+	for (int64_t at = 0; at < r->wanted; at += WEIGHTS_PIECE) {
+		int64_t n = least(r->wanted - at, WEIGHTS_PIECE);
+		int err;
+
+		if (s->piece && !s->err)
+			s->err = fill(r, p, at, n, s->piece);
+		err = net->store.ops->write(net->store.self, p, DN_VALUE, at, n, s->piece);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int dn_weights_load_rank0(struct dn_net *net, const char *path, bool allow_partial, const struct dn_group *g,
+			  struct dn_weights_info *info)
+{
+	struct send s = { NULL, 0 };
+	struct reader r;
+	int err = 0;
+
+	memset(&r, 0, sizeof(r));
+	r.fd = -1;
+	if (g->rank == 0) {
+		err = reader_init(&r, path);
+		if (!err)
+			err = match(&r, net, -1, allow_partial);
+		if (!err)
+			err = alloc_piece(&r);
+		if (!err) {
+			s.piece = dn_alloc(WEIGHTS_PIECE * sizeof(float));
+			err = s.piece ? 0 : -ENOMEM;
+		}
+	}
+	err = dn_group_agree(g, err, "loading weights");
+	if (!err)
+		err = share_info(&r, net, g);
+	if (!err) {
+		err = walk(&r, net, send_param, &s);
+		err = dn_group_agree(g, err ? err : s.err, "loading weights");
+	}
+	if (!err) {
+		values_touched(net);
+		warn_nonfinite(&r);
+		if (info)
+			*info = r.info;
+	}
+	dn_free(s.piece);
+	reader_fini(&r);
+	return err;
+}
+
+/* --- without values --- */
+
+int dn_weights_check(const struct dn_net *net, const char *path, bool allow_partial, struct dn_weights_info *info)
+{
+	struct reader r;
+	int err;
+
+	err = reader_init(&r, path);
+	if (!err)
+		err = match(&r, net, -1, allow_partial);
+	if (!err && info)
+		*info = r.info;
+	reader_fini(&r);
+	return err;
+}
+
+int dn_weights_info_read(const char *path, struct dn_weights_info *info)
+{
+	struct reader r;
+	int err;
+
+	err = reader_init(&r, path);
+	if (!err) {
+		int width = seen_bytes_of(&r.info.header);
+
+		if (r.info.file_bytes < VERSION_BYTES + width)
+			err = dn_fail(-EINVAL, "%s: has %lld bytes, the header of version %d.%d has %d", path,
+				      (long long)r.info.file_bytes, r.info.header.major, r.info.header.minor,
+				      VERSION_BYTES + width);
+		else
+			err = header_seen(&r, width);
+	}
+	if (!err)
+		*info = r.info;
+	reader_fini(&r);
+	return err;
+}
