@@ -1,0 +1,389 @@
+/* The default store: values, gradients and optimizer state whole in this process.
+ *
+ * One allocation a region, every tensor at a DN_ALIGN boundary, in file order. With subdivisions > 1 the layers
+ * write a microbatch's gradient into one slot that all blocks share, and only the complete gradient of a block goes
+ * into the accumulator: acc = g0; acc += g1; ... element by element, which is what a sharded run computes as well.
+ * With one microbatch an update the accumulator itself is what the layers write.
+ */
+#include "train/local.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "train/loop.h"
+#include "train/optim.h"
+
+struct local_param {                    /* NULL where there is nothing */
+	float *value;
+	float *acc;                     /* accumulated gradient */
+	float *state[DN_PARTS - DN_STATE0];
+};
+
+struct local {
+	struct dn_net *net;
+	const struct dn_backend *be;
+	bool slots;                     /* gradients pass through the slot */
+	int n_states;
+	void *region[DN_MEM_PLANNED];
+	struct local_param *params;     /* [n_params] */
+	bool *complete;                 /* [n_blocks] a microbatch of this update has been added already */
+};
+
+static const float rolling_keep = .99f, rolling_new = .01f;
+
+static bool has_grad(const struct dn_param *p)
+{
+	return p->role == DN_TRAINED && !p->frozen;
+}
+
+static int add_tensor(size_t *bytes, int64_t n)
+{
+	size_t b;
+	int err;
+
+	err = dn_mul_size((size_t)n, sizeof(float), &b);
+	if (err)
+		return err;
+	if (b > SIZE_MAX - DN_ALIGN || dn_up(b, DN_ALIGN) > SIZE_MAX - *bytes)
+		return dn_fail(-EOVERFLOW, "the tensors of one region are larger than the address space");
+	*bytes += dn_up(b, DN_ALIGN);
+	return 0;
+}
+
+static int slot_bytes(const struct dn_net *net, size_t *out)
+{
+	size_t most = 0;
+
+	for (int i = 0; i < net->n_blocks; i++) {
+		size_t bytes = 0;
+		int first, n, err;
+
+		n = dn_block_params(&net->blocks[i], &first);
+		for (int k = first; k < first + n; k++) {
+			if (!has_grad(net->params[k]))
+				continue;
+			err = add_tensor(&bytes, net->params[k]->n);
+			if (err)
+				return err;
+		}
+		if (bytes > most)
+			most = bytes;
+	}
+	*out = most;
+	return 0;
+}
+
+/* What the store itself allocates: the regions of the net and of the loader stay 0. */
+static int own_bytes(const struct dn_net *net, size_t *out)
+{
+	bool train = net->opt.train;
+	int err = 0;
+
+	memset(out, 0, DN_MEM_PLANNED * sizeof(*out));
+	for (int i = 0; i < net->n_params && !err; i++) {
+		const struct dn_param *p = net->params[i];
+
+		if (p->role == DN_BUFFER) {
+			err = add_tensor(&out[DN_MEM_BUFFERS], p->n);
+			if (!err && train && !p->frozen)
+				err = add_tensor(&out[DN_MEM_BUFFERS], p->n);
+			continue;
+		}
+		err = add_tensor(&out[DN_MEM_PARAMS], p->n);
+		if (err || !train || p->frozen)
+			continue;
+		err = add_tensor(&out[DN_MEM_GRADS], p->n);
+		for (int s = 0; s < dn_optim_n_states(net->hyper.optimizer) && !err; s++)
+			err = add_tensor(&out[DN_MEM_OPTIMIZER], p->n);
+	}
+	if (!err && train && net->subdivisions > 1)
+		err = slot_bytes(net, &out[DN_MEM_GRAD_SLOTS]);
+	return err;
+}
+
+int dn_local_bytes(const struct dn_net *net, size_t planned[DN_MEM_PLANNED])
+{
+	size_t bytes[DN_MEM_PLANNED], ring = 0;
+	int err;
+
+	err = own_bytes(net, bytes);
+	if (!err && net->opt.train)
+		err = dn_loop_input_bytes(net, &ring);
+	if (err)
+		return err;
+	if (ring > SIZE_MAX - net->activations_bytes)
+		return dn_fail(-EOVERFLOW, "activations and input batches are larger than the address space");
+	bytes[DN_MEM_ACTIVATIONS] = net->activations_bytes + ring;
+	bytes[DN_MEM_WORKSPACE] = net->workspace_bytes;
+	memcpy(planned, bytes, sizeof(bytes));
+	return 0;
+}
+
+/* --- set-up --- */
+
+static float *take(char **at, int64_t n)
+{
+	float *x = (float *)*at;
+
+	*at += dn_up((size_t)n * sizeof(float), DN_ALIGN);
+	return x;
+}
+
+static void place(struct local *s)
+{
+	struct dn_net *net = s->net;
+	char *at[DN_MEM_PLANNED];
+
+	for (int r = 0; r < DN_MEM_PLANNED; r++)
+		at[r] = s->region[r];
+	for (int i = 0; i < net->n_params; i++) {
+		struct dn_param *p = net->params[i];
+		struct local_param *lp = &s->params[i];
+
+		if (p->role == DN_BUFFER) {
+			lp->value = p->value = take(&at[DN_MEM_BUFFERS], p->n);
+			if (net->opt.train && !p->frozen)
+				p->stat = take(&at[DN_MEM_BUFFERS], p->n);
+			continue;
+		}
+		lp->value = p->value = take(&at[DN_MEM_PARAMS], p->n);
+		if (!net->opt.train || p->frozen)
+			continue;
+		lp->acc = take(&at[DN_MEM_GRADS], p->n);
+		for (int k = 0; k < s->n_states; k++)
+			lp->state[k] = take(&at[DN_MEM_OPTIMIZER], p->n);
+		if (!s->slots)
+			p->grad = lp->acc;
+	}
+	if (!s->slots)
+		return;
+	for (int i = 0; i < net->n_blocks; i++) {
+		char *slot = s->region[DN_MEM_GRAD_SLOTS];
+		int first, n;
+
+		n = dn_block_params(&net->blocks[i], &first);
+		for (int k = first; k < first + n; k++)
+			if (has_grad(net->params[k]))
+				net->params[k]->grad = take(&slot, net->params[k]->n);
+	}
+}
+
+static int local_alloc(void *self, struct dn_net *net)
+{
+	struct local *s = self;
+	size_t bytes[DN_MEM_PLANNED];
+	int err;
+
+	err = own_bytes(net, bytes);
+	if (err)
+		return err;
+	s->n_states = dn_optim_n_states(net->hyper.optimizer);
+	s->slots = net->opt.train && net->subdivisions > 1;
+	s->params = dn_calloc((size_t)net->n_params, sizeof(*s->params));
+	s->complete = dn_calloc((size_t)net->n_blocks, sizeof(*s->complete));
+	if (!s->params || !s->complete)
+		return -ENOMEM;
+	for (int r = 0; r < DN_MEM_PLANNED; r++) {
+		if (!bytes[r])
+			continue;
+		err = s->be->alloc(net->dev, r, bytes[r], &s->region[r]);
+		if (err)
+			return err;
+	}
+	place(s);
+	return 0;
+}
+
+static void local_destroy(void *self)
+{
+	struct local *s = self;
+
+	for (int r = 0; r < DN_MEM_PLANNED; r++)
+		if (s->region[r])
+			s->be->free(s->net->dev, s->region[r]);
+	dn_free(s->params);
+	dn_free(s->complete);
+	dn_free(s);
+}
+
+/* --- access --- */
+
+static float *part_of(const struct local *s, const struct dn_param *p, enum dn_part part)
+{
+	const struct local_param *lp = &s->params[p->index];
+
+	switch (part) {
+	case DN_VALUE:
+		return lp->value;
+	case DN_GRAD:
+		return lp->acc;
+	default:
+		return part < DN_PARTS ? lp->state[part - DN_STATE0] : NULL;
+	}
+}
+
+static int local_each(void *self, struct dn_param *p, enum dn_part part, dn_interval_fn fn, void *arg)
+{
+	float *x = part_of(self, p, part);
+
+	return x ? fn(arg, p, 0, p->n, x) : 0;
+}
+
+static int range_of(const struct local *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float **out)
+{
+	float *x = part_of(s, p, part);
+
+	if (!x)
+		return dn_fail(-EINVAL, "%s: has no part %d", p->name, (int)part);
+	if (at < 0 || n < 0 || n > p->n || at > p->n - n)
+		return dn_fail(-EINVAL, "%s: elements %lld to %lld wanted, it has %lld", p->name, (long long)at,
+			       (long long)(at + n), (long long)p->n);
+	*out = x + at;
+	return 0;
+}
+
+static int local_copy(struct local *s, float *to, const float *from, int64_t n)
+{
+	int err;
+
+	err = s->be->copy(s->net->compute, to, from, (size_t)n * sizeof(float));
+	return err ? err : s->be->stream_sync(s->net->compute);
+}
+
+static int local_read(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out)
+{
+	float *x;
+	int err;
+
+	err = range_of(self, p, part, at, n, &x);
+	return err || !out ? err : local_copy(self, out, x, n);
+}
+
+static void local_touched(void *self)
+{
+	((struct local *)self)->net->values_version++;
+}
+
+static int local_write(void *self, struct dn_param *p, enum dn_part part, int64_t at, int64_t n, const float *in)
+{
+	float *x;
+	int err;
+
+	if (!in)
+		return dn_fail(-EINVAL, "%s: values for this rank are elsewhere, and the local store has no way to them", p->name);
+	err = range_of(self, p, part, at, n, &x);
+	if (!err)
+		err = local_copy(self, x, in, n);
+	local_touched(self);
+	return err;
+}
+
+/* --- a step --- */
+
+static int local_begin(void *self, struct dn_net *net, int64_t step)
+{
+	struct local *s = self;
+
+	memset(s->complete, 0, (size_t)net->n_blocks * sizeof(*s->complete));
+	return 0;
+}
+
+static int local_after_backward(void *self, struct dn_block *b)
+{
+	struct local *s = self;
+	struct dn_net *net = s->net;
+	int first, n, err;
+
+	if (!s->slots)
+		return 0;
+	n = dn_block_params(b, &first);
+	for (int k = first; k < first + n; k++) {
+		const struct dn_param *p = net->params[k];
+		float *acc = s->params[k].acc;
+
+		if (!acc)
+			continue;
+		if (s->complete[b->index])
+			err = s->be->axpby(net->compute, p->n, 1.0f, p->grad, 1.0f, acc);
+		else
+			err = s->be->copy(net->compute, acc, p->grad, (size_t)p->n * sizeof(float));
+		if (err)
+			return err;
+	}
+	s->complete[b->index] = true;
+	return 0;
+}
+
+static int local_stats(void *self, struct dn_net *net)
+{
+	struct local *s = self;
+
+	for (int i = 0; i < net->n_params; i++) {
+		struct dn_param *p = net->params[i];
+		int err;
+
+		if (!p->stat)
+			continue;
+		err = s->be->axpby(net->compute, p->n, rolling_new, p->stat, rolling_keep, p->value);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int local_step(void *self, struct dn_net *net, const struct dn_update *u)
+{
+	struct local *s = self;
+	int err = 0;
+
+	for (int i = 0; i < net->n_params && !err; i++) {
+		struct local_param *lp = &s->params[i];
+
+		if (lp->acc)
+			err = dn_optim_range(net->compute, net->params[i], u, net->params[i]->n, lp->value, lp->acc, lp->state);
+	}
+	local_touched(s);
+	return err ? err : s->be->stream_sync(net->compute);
+}
+
+static void local_report(void *self, struct dn_store_report *out)
+{
+	struct local *s = self;
+
+	memset(out, 0, sizeof(*out));
+	/* the sums have been checked by alloc: an overflow would have ended the run there */
+	if (dn_local_bytes(s->net, out->planned_bytes))
+		memset(out->planned_bytes, 0, sizeof(out->planned_bytes));
+}
+
+static const struct dn_store_ops local_ops = {
+	.alloc = local_alloc,
+	.each = local_each,
+	.read = local_read,
+	.write = local_write,
+	.stats = local_stats,
+	.begin = local_begin,
+	.step = local_step,
+	.touched = local_touched,
+	.report = local_report,
+	.destroy = local_destroy,
+};
+
+static const struct dn_hooks local_hooks = {
+	.after_backward = local_after_backward,
+};
+
+int dn_local_attach(struct dn_net *net)
+{
+	struct local *s;
+
+	if (net->store.ops)
+		return dn_fail(-EEXIST, "the net has a store already");
+	s = dn_zalloc(sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->net = net;
+	s->be = net->dev->be;
+	net->store = (struct dn_store){ .ops = &local_ops, .hooks = &local_hooks, .self = s, .constant = true };
+	return 0;
+}

@@ -1,0 +1,278 @@
+/* The JSON log of a training run: one object a line, written by rank 0, flushed each line. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "io/json.h"
+#include "train/log_priv.h"
+
+int log_open(struct log *l, const char *path)
+{
+	l->path = path;
+	l->f = fopen(path, "we");
+	return l->f ? 0 : dn_fail(-errno, "-log %s: %s", path, strerror(errno));
+}
+
+int log_close(struct log *l, int err)
+{
+	dn_buf_fini(&l->line);
+	if (l->f && fclose(l->f) && !err)
+		err = dn_fail(-errno, "-log %s: %s", l->path, strerror(errno));
+	l->f = NULL;
+	return err;
+}
+
+static void line_start(struct log *l)
+{
+	l->line.n = 0;
+}
+
+static int line_end(struct log *l, int err)
+{
+	if (!err)
+		err = dn_buf_add(&l->line, "}\n", 2);
+	if (err)
+		return err;
+	if (fwrite(l->line.s, 1, l->line.n, l->f) != l->line.n || fflush(l->f))
+		return dn_fail(errno ? -errno : -EIO, "-log %s: %s", l->path, strerror(errno ? errno : EIO));
+	return 0;
+}
+
+static int add_key(struct dn_buf *b, const char *key)
+{
+	return dn_buf_printf(b, ",\"%s\":", key);
+}
+
+static int add_number(struct dn_buf *b, const char *key, double x)
+{
+	int err = add_key(b, key);
+
+	return err ? err : dn_json_number(b, x);
+}
+
+static int add_u64(struct dn_buf *b, const char *key, uint64_t x)
+{
+	int err = add_key(b, key);
+
+	return err ? err : dn_json_u64(b, x);
+}
+
+static int add_text(struct dn_buf *b, const char *key, const char *s)
+{
+	int err = add_key(b, key);
+
+	return err ? err : dn_json_text(b, s);
+}
+
+/* float32 with 9 digits, which tell every float from its neighbours */
+static int add_loss(struct dn_buf *b, double loss)
+{
+	return isfinite(loss) ? dn_buf_printf(b, ",\"loss\":%.9g", (double)(float)loss) :
+		dn_buf_printf(b, ",\"loss\":null,\"nonfinite\":\"%s\"", isnan(loss) ? "nan" : "inf");
+}
+
+/* --- start --- */
+
+struct option_list {
+	struct dn_buf *b;
+	const struct dn_options *all;
+	const char *prefix;             /* plugin's name or NULL */
+	bool first;
+};
+
+static int add_option(void *arg, const struct dn_option *o, const char *value)
+{
+	struct option_list *l = arg;
+	char name[160];
+	int err;
+
+	snprintf(name, sizeof(name), "%s%s%s", l->prefix ? l->prefix : "", l->prefix ? "." : "", o->key);
+	err = dn_buf_add(l->b, ",", l->first ? 0 : 1);
+	l->first = false;
+	if (!err)
+		err = dn_json_text(l->b, name);
+	if (!err)
+		err = dn_buf_add(l->b, ":", 1);
+	if (err)
+		return err;
+	if (!*value && o->type != DN_OPT_STRING && o->type != DN_OPT_CHOICE)
+		return dn_buf_add(l->b, "null", 4);
+	switch (o->type) {
+	case DN_OPT_SWITCH:
+		return dn_buf_printf(l->b, "%d", dn_options_on(l->all, o->key));
+	case DN_OPT_INT:
+	case DN_OPT_BYTES:
+		return dn_buf_printf(l->b, "%" PRId64, dn_options_int(l->all, o->key));
+	case DN_OPT_FLOAT:
+		return dn_json_number(l->b, dn_options_float(l->all, o->key));
+	default:
+		return dn_json_text(l->b, value);
+	}
+}
+
+static int add_options(struct dn_buf *b, const struct dn_loop_config *c)
+{
+	struct option_list l = { b, c->options, NULL, true };
+	int err;
+
+	err = dn_buf_printf(b, ",\"options\":{");
+	if (!err && c->options)
+		err = dn_options_each(c->options, add_option, &l);
+	if (!err && c->plugin_options) {
+		l.all = c->plugin_options;
+		l.prefix = c->plugin;
+		err = dn_options_each(c->plugin_options, add_option, &l);
+	}
+	return err ? err : dn_buf_add(b, "}", 1);
+}
+
+int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g, const struct dn_loop_config *c)
+{
+	struct dn_buf *b = &l->line;
+	struct dn_store_report report;
+	struct dn_facts facts;
+	int err;
+
+	if (!l->f)
+		return 0;
+	net->dev->be->facts(net->dev, &facts);
+	net->store.ops->report(net->store.self, &report);
+	line_start(l);
+	err = dn_buf_printf(b, "{\"v\":1,\"event\":\"start\"");
+	if (!err)
+		err = add_text(b, "cfg", net->cfg->file->path);
+	if (!err)
+		err = dn_buf_printf(b, ",\"params\":%" PRId64 ",\"world\":%d", net->n_trained, g->world);
+	if (!err)
+		err = add_u64(b, "seed", c->seed);
+	if (!err)
+		err = add_text(b, "backend", facts.backend);
+	if (!err)
+		err = dn_buf_printf(b, ",\"threads\":%d", facts.threads);
+	if (!err)
+		err = add_options(b, c);
+	if (!err)
+		err = report.plan_hash ? dn_buf_printf(b, ",\"plan_hash\":\"%016" PRIx64 "\"", report.plan_hash) :
+			dn_buf_printf(b, ",\"plan_hash\":null");
+	return line_end(l, err);
+}
+
+/* --- while it runs --- */
+
+int log_step(struct log *l, const struct dn_loop_step *s, const struct dn_store_report *report)
+{
+	struct dn_buf *b = &l->line;
+	int err;
+
+	if (!l->f)
+		return 0;
+	line_start(l);
+	err = dn_buf_printf(b, "{\"v\":1,\"event\":\"step\",\"step\":%" PRId64, s->step);
+	if (!err)
+		err = add_u64(b, "images", s->seen);
+	if (!err)
+		err = add_loss(b, s->loss);
+	if (!err)
+		err = add_number(b, "rate", s->rate);
+	if (!err)
+		err = add_number(b, "seconds", s->seconds);
+	if (!err)
+		err = add_number(b, "load_seconds", s->load_seconds);
+	if (!err && report) {
+		err = add_u64(b, "sent_bytes", report->gather.counted_bytes + report->reduce.counted_bytes);
+		if (!err)
+			err = add_number(b, "exposed_ms", report->exposed_ms);
+		if (!err)
+			err = add_u64(b, "rss_bytes", dn_rss_bytes());
+	}
+	return line_end(l, err);
+}
+
+int log_save(struct log *l, const char *path, int64_t bytes, double seconds)
+{
+	struct dn_buf *b = &l->line;
+	int err;
+
+	if (!l->f)
+		return 0;
+	line_start(l);
+	err = dn_buf_printf(b, "{\"v\":1,\"event\":\"save\"");
+	if (!err)
+		err = add_text(b, "path", path);
+	if (!err)
+		err = dn_buf_printf(b, ",\"bytes\":%" PRId64, bytes);
+	if (!err)
+		err = add_number(b, "seconds", seconds);
+	return line_end(l, err);
+}
+
+int log_valid(struct log *l, const struct dn_loop_step *s, int64_t images, double top1, double topk, double loss)
+{
+	struct dn_buf *b = &l->line;
+	int err;
+
+	if (!l->f)
+		return 0;
+	line_start(l);
+	err = dn_buf_printf(b, "{\"v\":1,\"event\":\"valid\",\"step\":%" PRId64 ",\"images\":%" PRId64, s->step, images);
+	if (!err)
+		err = add_number(b, "top1", top1);
+	if (!err)
+		err = add_number(b, "topk", topk);
+	if (!err)
+		err = add_loss(b, loss);
+	return line_end(l, err);
+}
+
+/* --- end --- */
+
+static int add_traffic(struct dn_buf *b, const char *name, const struct dn_traffic *t)
+{
+	return dn_buf_printf(b, ",\"%s\":{\"planned_bytes\":%" PRIu64 ",\"counted_bytes\":%" PRIu64 ",\"planned_calls\":%" PRIu64
+			     ",\"counted_calls\":%" PRIu64 "}", name, t->planned_bytes, t->counted_bytes, t->planned_calls,
+			     t->counted_calls);
+}
+
+static int add_rank(struct dn_buf *b, int rank, const struct log_rank *r)
+{
+	int err;
+
+	err = dn_buf_printf(b, "%s{\"rank\":%d,\"regions\":[", rank ? "," : "", rank);
+	for (int i = 0; i < DN_MEM_PLANNED && !err; i++)
+		err = dn_buf_printf(b, "%s{\"name\":\"%s\",\"planned_bytes\":%" PRIu64 ",\"measured_bytes\":%" PRIu64 "}", i ? "," : "",
+				    dn_region_name(i), r->planned_bytes[i], r->measured_bytes[i]);
+	if (!err)
+		err = dn_buf_add(b, "]", 1);
+	if (!err)
+		err = add_traffic(b, "gather", &r->gather);
+	if (!err)
+		err = add_traffic(b, "reduce", &r->reduce);
+	if (!err)
+		err = add_number(b, "exposed_ms", r->exposed_ms);
+	return err ? err : dn_buf_add(b, "}", 1);
+}
+
+int log_end(struct log *l, const struct log_end *e)
+{
+	struct dn_buf *b = &l->line;
+	int err;
+
+	if (!l->f)
+		return 0;
+	line_start(l);
+	err = dn_buf_printf(b, "{\"v\":1,\"event\":\"end\",\"steps\":%" PRId64, e->steps);
+	if (!err)
+		err = add_number(b, "seconds", e->seconds);
+	if (!err)
+		err = add_u64(b, "allocs_after_first_step", e->allocs_after_first_step);
+	if (!err)
+		err = add_u64(b, "peak_rss_bytes", e->peak_rss_bytes);
+	if (!err)
+		err = dn_buf_printf(b, ",\"ranks\":[");
+	for (int r = 0; r < e->world && !err; r++)
+		err = add_rank(b, r, &e->ranks[r]);
+	if (!err)
+		err = dn_buf_add(b, "]", 1);
+	return line_end(l, err);
+}

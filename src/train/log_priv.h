@@ -1,0 +1,38 @@
+/* The JSON log of a training run: one object a line, written by rank 0, flushed each line. */
+#ifndef DN_TRAIN_LOG_PRIV_H
+#define DN_TRAIN_LOG_PRIV_H
+#include "base/text.h"
+#include "train/loop.h"
+
+struct log {
+	FILE *f;                        /* NULL = no log on this rank */
+	const char *path;               /* borrowed */
+	struct dn_buf line;             /* reused: steps after the first allocate nothing */
+};
+
+struct log_rank {                       /* one rank's account of a run, as it is sent to rank 0 */
+	uint64_t planned_bytes[DN_MEM_PLANNED];
+	uint64_t measured_bytes[DN_MEM_PLANNED];
+	struct dn_traffic gather, reduce;
+	double exposed_ms;
+};
+
+struct log_end {
+	int64_t steps;
+	double seconds;
+	uint64_t allocs_after_first_step;
+	uint64_t peak_rss_bytes;
+	int world;
+	const struct log_rank *ranks;   /* [world] */
+};
+
+int log_open(struct log *l, const char *path);
+/** log_close() - the first error of closing, when @err is 0; legal on a closed one */
+int log_close(struct log *l, int err);
+int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g, const struct dn_loop_config *c);
+/** log_step() - @report NULL: no plugin, no traffic */
+int log_step(struct log *l, const struct dn_loop_step *s, const struct dn_store_report *report);
+int log_save(struct log *l, const char *path, int64_t bytes, double seconds);
+int log_valid(struct log *l, const struct dn_loop_step *s, int64_t images, double top1, double topk, double loss);
+int log_end(struct log *l, const struct log_end *e);
+#endif

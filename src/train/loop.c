@@ -1,0 +1,416 @@
+/* The training loop: set-up, resuming, and one update. */
+#include "train/loop.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "io/weights.h"
+#include "train/loop_priv.h"
+
+enum { SUM_LOSS, SUM_SAVE, SUM_BAD };   /* places in the step's one sum; from SUM_BAD on one for every rank */
+
+int dn_loop_input_bytes(const struct dn_net *net, size_t *out)
+{
+	return dn_loader_bytes(net->local, net->inputs, net->truths, out);
+}
+
+bool loop_saves(const struct dn_loop *l)
+{
+	return l->c.save_every > 0 || l->c.save_every_seconds > 0;
+}
+
+/* --- set-up --- */
+
+void dn_loop_destroy(struct dn_loop *l)
+{
+	if (!l)
+		return;
+	dn_loader_destroy(l->loader);
+	(void)log_close(&l->log, 0);    /* a run that came to its end has closed it and looked at the result */
+	dn_free(l->sums);
+	dn_free(l->backup);
+	dn_free(l->base);
+	dn_free(l->data_path);
+	dn_free(l->log_path);
+	dn_free(l->plugin);
+	dn_free(l->ckpt_dir);
+	dn_free(l);
+}
+
+static int own_text(char **to, const char *from)
+{
+	if (!from)
+		return 0;
+	*to = dn_strdup(from);
+	return *to ? 0 : -ENOMEM;
+}
+
+static int own_texts(struct dn_loop *l, const struct dn_loop_config *c)
+{
+	struct dn_buf dir = { 0 };
+	int err;
+
+	err = own_text(&l->backup, c->backup);
+	if (!err)
+		err = own_text(&l->base, c->base);
+	if (!err)
+		err = own_text(&l->data_path, c->data_path);
+	if (!err)
+		err = own_text(&l->log_path, c->log_path);
+	if (!err)
+		err = own_text(&l->plugin, c->plugin);
+	if (!err)
+		err = dn_buf_printf(&dir, "%s/%s.ckpt", c->backup, c->base);
+	if (err) {
+		dn_buf_fini(&dir);
+		return err;
+	}
+	l->ckpt_dir = dir.s;
+	l->c.backup = l->backup;
+	l->c.base = l->base;
+	l->c.data_path = l->data_path;
+	l->c.log_path = l->log_path;
+	l->c.plugin = l->plugin;
+	return 0;
+}
+
+static int check_config(const struct dn_loop *l)
+{
+	const struct dn_net *net = l->net;
+
+	if (!net->opt.train)
+		return dn_fail(-EINVAL, "training: the net was built for inference");
+	if (l->train->n < 1)
+		return dn_fail(-EINVAL, "%s: has no samples to train on", l->train->path);
+	if (strlen(l->backup) + strlen(l->base) + 64 > LOOP_PATH_MAX)
+		return dn_fail(-ENAMETOOLONG, "%s: the backup folder's path is too long", l->backup);
+	if (l->c.valid_every > 0 && !l->valid)
+		return dn_fail(-EINVAL, "-valid: %s has no valid= data", l->data_path ? l->data_path : "the data file");
+	if (l->c.valid_every > 0 && !l->valid->has_truth)
+		return dn_fail(-EINVAL, "-valid: %s has no truth to compare with", l->valid->path);
+	return 0;
+}
+
+/* A run that cannot write its first files should not compute until then. What a rank needs is compared with its own
+ * file system; rank 0 counts everybody's, as the folder is usually one for all. */
+static int check_space(struct dn_loop *l)
+{
+	int64_t mine = 0, all = 0, need, weights = dn_weights_bytes(l->net, -1);
+	uint64_t space;
+	int err;
+
+	if (loop_saves(l)) {
+		err = dn_ckpt_bytes(l->net, &l->g, &mine, &all);
+		if (err)
+			return err;
+		/* meta.json: about 200 bytes a tensor and its cfg */
+		all += 400 * (int64_t)l->net->n_params * l->g.world + 2 * (int64_t)l->net->cfg->file->text_bytes;
+	}
+	need = l->g.rank == 0 ? all + weights : mine;
+	if (need == 0)
+		return 0;
+	err = dn_free_space(l->backup, &space);
+	if (err)
+		return err;
+	if ((uint64_t)need > space)
+		return dn_fail(-ENOSPC, "%s: has %" PRIu64 " bytes free, the first %sweights file take%s %" PRId64, l->backup, space,
+			       loop_saves(l) ? "checkpoint and " : "", loop_saves(l) ? "" : "s", need);
+	return 0;
+}
+
+static int prepare_files(struct dn_loop *l)
+{
+	bool writes = l->g.rank == 0 || loop_saves(l);
+	int err;
+
+	err = dn_group_agree(&l->g, writes ? dn_make_dirs(l->backup) : 0, "backup folder");
+	if (err)
+		return err;
+	err = l->g.rank == 0 ? dn_ckpt_refuse(l->ckpt_dir, l->net) : 0;
+	err = dn_group_agree(&l->g, err, "backup folder");
+	if (err)
+		return err;
+	err = dn_group_agree(&l->g, check_space(l), "backup folder");
+	if (err)
+		return err;
+	if (l->log_path && l->g.rank == 0) {
+		err = log_open(&l->log, l->log_path);
+		if (!err)
+			err = log_start(&l->log, l->net, &l->g, &l->c);
+	}
+	return dn_group_agree(&l->g, err, "log");
+}
+
+int dn_loop_create(struct dn_loop **out, struct dn_net *net, struct dn_dataset *train, struct dn_dataset *valid,
+		   const struct dn_group *g, const struct dn_loop_config *c)
+{
+	struct dn_loop *l = dn_zalloc(sizeof(*l));
+	int err;
+
+	err = dn_group_agree(g, l ? 0 : -ENOMEM, "training");
+	if (err) {
+		dn_free(l);
+		return err;
+	}
+	l->net = net;
+	l->train = train;
+	l->valid = valid;
+	l->g = *g;
+	l->c = *c;
+	l->last_save_ns = dn_now_ns();
+	err = own_texts(l, c);
+	if (!err)
+		err = check_config(l);
+	if (!err) {
+		l->sums = dn_calloc((size_t)(SUM_BAD + g->world), sizeof(*l->sums));
+		err = l->sums ? 0 : -ENOMEM;
+	}
+	err = dn_group_agree(g, err, "training");
+	if (!err)
+		err = prepare_files(l);
+	if (err) {
+		dn_loop_destroy(l);
+		return err;
+	}
+	*out = l;
+	return 0;
+}
+
+void dn_loop_set_seen(struct dn_loop *l, uint64_t seen)
+{
+	dn_loader_destroy(l->loader);
+	l->loader = NULL;
+	l->seen = seen;
+}
+
+int64_t dn_loop_batch_number(const struct dn_loop *l)
+{
+	return (int64_t)(l->seen / (uint64_t)l->net->batch);
+}
+
+/* --- resume --- */
+
+static int differ(const struct dn_loop *l, const char *path, const char *what, const char *there, const char *here)
+{
+	if (!strcmp(there, here))
+		return 0;
+	if (!l->c.force)
+		return dn_fail(-EINVAL, "%s: was saved with %s %s, this run has %s (-force resumes all the same)", path, what, there,
+			       here);
+	dn_warn("%s: was saved with %s %s, this run has %s", path, what, there, here);
+	return 0;
+}
+
+static int differ_number(const struct dn_loop *l, const char *path, const char *what, uint64_t there, uint64_t here)
+{
+	char a[24], b[24];
+
+	snprintf(a, sizeof(a), "%" PRIu64, there);
+	snprintf(b, sizeof(b), "%" PRIu64, here);
+	return differ(l, path, what, a, b);
+}
+
+static int differ_hash(const struct dn_loop *l, const char *path, uint64_t there, uint64_t here)
+{
+	char a[24], b[24];
+
+	snprintf(a, sizeof(a), "%016" PRIx64, there);
+	snprintf(b, sizeof(b), "%016" PRIx64, here);
+	return differ(l, path, "a data set of hash", a, b);
+}
+
+static int compare_state(const struct dn_loop *l, const char *path, const struct dn_ckpt_state *s)
+{
+	int err;
+
+	err = differ_number(l, path, "batch", (uint64_t)s->batch, (uint64_t)l->net->batch);
+	if (!err)
+		err = differ_number(l, path, "seed", s->seed, l->c.seed);
+	if (!err)
+		err = differ(l, path, "the data list", s->data_list, l->train->path);
+	if (!err)
+		err = differ_number(l, path, "a number of samples of", (uint64_t)s->data_length, (uint64_t)l->train->n);
+	if (!err)
+		err = differ_hash(l, path, s->data_hash, l->train->hash);
+	return err;
+}
+
+int dn_loop_resume(struct dn_loop *l, const char *path)
+{
+	struct dn_ckpt *c = NULL;
+	int err;
+
+	err = dn_ckpt_open(&c, path);
+	if (!err)
+		err = compare_state(l, dn_ckpt_dir(c), dn_ckpt_state_of(c));
+	if (!err)
+		err = dn_ckpt_load(c, l->net);
+	err = dn_group_agree(&l->g, err, "resuming");
+	if (!err)
+		dn_loop_set_seen(l, dn_ckpt_state_of(c)->seen);
+	dn_ckpt_close(c);
+	return err;
+}
+
+/* --- one update --- */
+
+static int start_loader(struct dn_loop *l, int64_t update)
+{
+	const struct dn_net *net = l->net;
+	struct dn_loader_config c = {
+		.data = l->train,
+		.order = { l->train->n, l->c.shuffle, l->c.seed },
+		.batch = net->batch, .subdivisions = net->subdivisions,
+		.rank = l->g.rank, .world = l->g.world,
+		.inputs = net->inputs, .truths = net->truths,
+		.threads = l->c.loader_threads > 0 ? l->c.loader_threads : 1,
+		.first_update = update,
+		.region_activations = true,
+	};
+
+	return dn_loader_create(&l->loader, &c);
+}
+
+/* 0, or which block went bad how: 2 * (index + 1) for nan, + 1 for inf */
+static double bad_code(struct dn_net *net)
+{
+	const struct dn_block *b;
+
+	if (isfinite(net->loss))
+		return 0;
+	b = dn_net_nonfinite_block(net);        /* NULL: outputs are finite, the sum of their costs is not */
+	return 2.0 * (b ? b->index + 1 : net->n_blocks) + (isnan(net->loss) ? 0 : 1);
+}
+
+static int run_microbatch(struct dn_loop *l, int64_t update, int64_t m, int64_t *waited_ns)
+{
+	struct dn_net *net = l->net;
+	double *bad = &l->sums[SUM_BAD + l->g.rank];
+	const float *x, *t;
+	const int64_t *cls;
+	int err;
+
+	err = dn_loader_next(l->loader, &x, &t, &cls, waited_ns);
+	if (err)
+		return err;
+	net->input = x;
+	net->truth = t;
+	net->training = true;
+	net->first_image = (uint64_t)((update - 1) * net->batch + m * net->microbatch + l->g.rank * net->local);
+	err = dn_net_forward(net);
+	if (err)
+		return err;
+	l->sums[SUM_LOSS] += net->loss;
+	if (*bad == 0)
+		*bad = bad_code(net);
+	err = net->store.ops->stats(net->store.self, net);
+	return err ? err : dn_net_backward(net);
+}
+
+static bool time_to_save(const struct dn_loop *l)
+{
+	return l->c.save_every_seconds > 0 && (double)(dn_now_ns() - l->last_save_ns) * 1e-9 >= l->c.save_every_seconds;
+}
+
+/* Loss and faults of all ranks; a loss that is not finite travels as its code, so that the sum tells who had it. */
+static int sum_step(struct dn_loop *l, double *loss, int *bad_rank)
+{
+	int err;
+
+	if (l->sums[SUM_BAD + l->g.rank] != 0)
+		l->sums[SUM_LOSS] = 0;
+	l->sums[SUM_SAVE] = l->g.rank == 0 && time_to_save(l);
+	err = dn_group_sum(&l->g, l->sums, SUM_BAD + l->g.world);
+	if (err)
+		return err;
+	l->save_due = l->sums[SUM_SAVE] > 0;
+	*loss = l->sums[SUM_LOSS] / (double)l->net->batch;
+	*bad_rank = -1;
+	for (int r = l->g.world - 1; r >= 0; r--)
+		if (l->sums[SUM_BAD + r] != 0)
+			*bad_rank = r;
+	if (*bad_rank >= 0)
+		*loss = fmod(l->sums[SUM_BAD + *bad_rank], 2) == 0 ? NAN : INFINITY;
+	return 0;
+}
+
+static int update_values(struct dn_loop *l, const struct dn_update *u, int64_t *waited_ns, double *loss, int *bad_rank)
+{
+	struct dn_net *net = l->net;
+	int err;
+
+	memset(l->sums, 0, (size_t)(SUM_BAD + l->g.world) * sizeof(*l->sums));
+	err = net->store.ops->begin(net->store.self, net, u->step);
+	for (int64_t m = 0; m < net->subdivisions && !err; m++)
+		err = run_microbatch(l, u->step, m, waited_ns);
+	if (!err)
+		err = sum_step(l, loss, bad_rank);
+	if (!err && *bad_rank < 0)
+		err = net->store.ops->step(net->store.self, net, u);
+	return err;
+}
+
+int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
+{
+	struct dn_net *net = l->net;
+	uint64_t seen = l->seen + (uint64_t)net->batch;
+	int64_t update = (int64_t)(seen / (uint64_t)net->batch);
+	struct dn_update u = {
+		.optimizer = net->hyper.optimizer, .step = update, .images = net->batch,
+		.rate = dn_net_rate(&net->hyper, update, l->c.seed),
+		.momentum = net->hyper.momentum, .decay = net->hyper.decay,
+	};
+	int64_t start = dn_now_ns(), waited = 0;
+	uint64_t allocs = dn_mem_n_allocs();
+	double loss = 0;
+	int err = 0;
+
+	if (!l->loader)
+		err = start_loader(l, update);
+	if (!err)
+		err = update_values(l, &u, &waited, &loss, bad_rank);
+	if (err)
+		return err;
+	if (l->n_steps > 0)
+		l->allocs += dn_mem_n_allocs() - allocs;
+	l->avg = l->n_steps > 0 ? .9 * l->avg + .1 * loss : loss;
+	l->n_steps++;
+	l->seen = seen;
+	*out = (struct dn_loop_step){
+		.step = update, .seen = seen, .loss = loss, .avg = l->avg, .rate = u.rate,
+		.seconds = (double)(dn_now_ns() - start - waited) * 1e-9,
+		.epoch = (double)seen / (double)l->train->n,
+		.load_seconds = (double)waited * 1e-9,
+	};
+	return 0;
+}
+
+int loop_bad(const struct dn_loop *l, const struct dn_loop_step *s, int bad_rank)
+{
+	int block = (int)(l->sums[SUM_BAD + bad_rank] / 2) - 1;
+	const char *kind = isnan(s->loss) ? "nan" : "inf";
+	const char *name = l->net->blocks[block].name;
+
+	if (l->g.world > 1)
+		return dn_fail(-EDOM, "rank %d: step %" PRId64 ": block %s: loss is %s", bad_rank, s->step, name, kind);
+	return dn_fail(-EDOM, "step %" PRId64 ": block %s: loss is %s", s->step, name, kind);
+}
+
+int dn_loop_step(struct dn_loop *l, struct dn_loop_step *out)
+{
+	struct dn_loop_step s;
+	int bad_rank, err;
+
+	err = loop_update(l, &s, &bad_rank);
+	if (err)
+		return err;
+	if (bad_rank >= 0)
+		return loop_bad(l, &s, bad_rank);
+	*out = s;
+	return 0;
+}

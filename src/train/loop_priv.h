@@ -1,0 +1,36 @@
+/* What loop.c (one update) and run.c (many, with files) share. */
+#ifndef DN_TRAIN_LOOP_PRIV_H
+#define DN_TRAIN_LOOP_PRIV_H
+#include "io/ckpt.h"
+#include "train/log_priv.h"
+#include "train/loop.h"
+
+#define LOOP_PATH_MAX 4096
+
+struct dn_loop {
+	struct dn_net *net;
+	struct dn_dataset *train, *valid;       /* borrowed */
+	struct dn_group g;
+	struct dn_loop_config c;        /* its texts are ours */
+	char *backup, *base, *data_path, *log_path, *plugin;
+	char *ckpt_dir;
+	struct dn_loader *loader;       /* made by the first step */
+	struct log log;
+	uint64_t seen;
+	double avg;
+	int64_t n_steps;                /* updates made by this loop */
+	uint64_t allocs;                /* inside updates after the first */
+	double *sums;                   /* [2 + world]: loss, time to save, rank r's first bad block (loop.c) */
+	int64_t last_save_ns;
+	bool save_due;                  /* by time; agreed with the step's sum */
+	double best;                    /* of evaluations: top-1 or minus the loss */
+	bool has_best;
+};
+
+/** loop_update() - one update; a loss that is not finite is no error here: *bad_rank >= 0, and nothing was changed but
+ * rolling statistics */
+int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank);
+/** loop_bad() - the error of a step whose loss is not finite */
+int loop_bad(const struct dn_loop *l, const struct dn_loop_step *s, int bad_rank);
+bool loop_saves(const struct dn_loop *l);
+#endif

@@ -1,0 +1,25 @@
+/* Update rules over ranges: the one place where an optimizer is written. */
+#ifndef DN_TRAIN_OPTIM_H
+#define DN_TRAIN_OPTIM_H
+#include "graph/net.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+DN_EXPORT int dn_optim_n_states(enum dn_optimizer o);            /* SGD: 1 */
+DN_EXPORT const char *dn_optim_name(enum dn_optimizer o);        /* "sgd" */
+/** dn_optim_state_name() - "momentum" for state 0 of SGD: the tensor is PARAM:momentum */
+DN_EXPORT const char *dn_optim_state_name(enum dn_optimizer o, int state);
+/**
+ * dn_optim_range() - update @n consecutive elements of one param
+ * @w values, @g gradients (sums over the E images), @state [n_states] pointers. Rate is u->rate * p->lr_scale; decay
+ * only where p->decay. Elementwise: an element gets the same bits wherever it lies. Source: darknet-compat 5.3, with gradient
+ * and velocity apart: v = m v + g - decay E w; w += (rate / E) v; v is stored before it is multiplied by m.
+ */
+DN_EXPORT int dn_optim_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w,
+			     const float *g, float *const *state);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

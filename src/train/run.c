@@ -1,0 +1,207 @@
+/* Many updates: the schedule of weights files, checkpoints and evaluations, the log, and the final files. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "io/weights.h"
+#include "train/loop_priv.h"
+#include "train/metric.h"
+
+#define BACKUP_EVERY 1000               /* updates between BASE.backup, as Darknet's classifier */
+#define LAST_EVERY 100                  /* updates between BASE_last.weights */
+
+static double since(int64_t start_ns)
+{
+	return (double)(dn_now_ns() - start_ns) * 1e-9;
+}
+
+static int tell_saved(struct dn_loop *l, const char *path, int64_t bytes, double seconds)
+{
+	const struct dn_loop_events *e = &l->c.events;
+	int err = log_save(&l->log, path, bytes, seconds);
+
+	return !err && e->saved ? e->saved(e->arg, path, bytes, seconds) : err;
+}
+
+/* BACKUP/BASE followed by @rest */
+static int save_weights(struct dn_loop *l, const char *rest)
+{
+	char path[LOOP_PATH_MAX];
+	int64_t start = dn_now_ns(), bytes = 0;
+	int err;
+
+	snprintf(path, sizeof(path), "%s/%s%s", l->backup, l->base, rest);       /* fits: check_config() has looked */
+	err = dn_weights_save(l->net, path, l->seen, -1, &l->g, &bytes);
+	return err ? err : tell_saved(l, path, bytes, since(start));
+}
+
+static int save_ckpt(struct dn_loop *l)
+{
+	struct dn_ckpt_state s = {
+		.step = dn_loop_batch_number(l), .seen = l->seen, .seed = l->c.seed,
+		.batch = l->net->batch, .subdivisions = l->net->subdivisions,
+		.data_length = l->train->n, .data_hash = l->train->hash,
+	};
+	char path[LOOP_PATH_MAX];
+	int64_t start = dn_now_ns(), bytes = 0;
+	int err;
+
+	snprintf(s.data_list, sizeof(s.data_list), "%s", l->train->path);
+	snprintf(path, sizeof(path), "%s/%" PRId64, l->ckpt_dir, s.step);
+	err = dn_ckpt_save(l->net, l->ckpt_dir, &s, l->c.keep, &l->g, &bytes);
+	l->last_save_ns = dn_now_ns();
+	return err ? err : tell_saved(l, path, bytes, since(start));
+}
+
+/* Class truth: the best is the highest top-1; else the lowest loss. Of equals the earlier one stays. */
+static int keep_best(struct dn_loop *l, const struct dn_metric *m)
+{
+	double score = l->valid->classes > 0 ? (double)m->top1 : -m->loss;
+
+	if (isnan(score) || (l->has_best && score <= l->best))
+		return 0;
+	l->best = score;
+	l->has_best = true;
+	return save_weights(l, "_best.weights");
+}
+
+static int validate(struct dn_loop *l, const struct dn_loop_step *s)
+{
+	const struct dn_loop_events *e = &l->c.events;
+	struct dn_metric m;
+	double images, top1, topk, loss;
+	int err;
+
+	err = dn_evaluate(l->net, l->valid, l->c.top, &l->g, NULL, NULL, &m);
+	if (err)
+		return err;
+	images = (double)m.images;
+	top1 = (double)m.top1 / images;
+	topk = (double)m.topk / images;
+	loss = m.loss / images;
+	err = log_valid(&l->log, s, m.images, top1, topk, loss);
+	if (!err && e->valid)
+		err = e->valid(e->arg, s, m.images, top1, topk, loss);
+	return err ? err : keep_best(l, &m);
+}
+
+static int after_step(struct dn_loop *l, const struct dn_loop_step *s, uint64_t seen_before)
+{
+	uint64_t n = (uint64_t)l->train->n, epoch = s->seen / n;
+	char rest[64];
+	int err = 0;
+
+	if (epoch > seen_before / n) {
+		snprintf(rest, sizeof(rest), "_%" PRIu64 ".weights", epoch);
+		err = save_weights(l, rest);
+	}
+	if (!err && s->step % BACKUP_EVERY == 0)
+		err = save_weights(l, ".backup");
+	if (!err && s->step % LAST_EVERY == 0)
+		err = save_weights(l, "_last.weights");
+	if (!err && (l->save_due || (l->c.save_every > 0 && s->step % l->c.save_every == 0)))
+		err = save_ckpt(l);
+	if (!err && l->c.valid_every > 0 && s->step % l->c.valid_every == 0)
+		err = validate(l, s);
+	return err;
+}
+
+static int run_step(struct dn_loop *l)
+{
+	const struct dn_loop_events *e = &l->c.events;
+	struct dn_store_report report;
+	struct dn_loop_step s;
+	uint64_t seen_before = l->seen;
+	int bad_rank, err;
+
+	err = loop_update(l, &s, &bad_rank);
+	if (err)
+		return err;
+	l->net->store.ops->report(l->net->store.self, &report);
+	err = log_step(&l->log, &s, l->plugin ? &report : NULL);
+	if (!err && e->step)
+		err = e->step(e->arg, &s);
+	if (err)
+		return err;
+	return bad_rank >= 0 ? loop_bad(l, &s, bad_rank) : after_step(l, &s, seen_before);
+}
+
+/* --- the end --- */
+
+static int final_files(struct dn_loop *l)
+{
+	static const char *const rests[] = { ".weights", "_final.weights", "_last.weights" };
+	int err = 0;
+
+	for (size_t i = 0; i < sizeof(rests) / sizeof(rests[0]) && !err; i++)
+		err = save_weights(l, rests[i]);
+	return err;
+}
+
+static void account(const struct dn_loop *l, struct log_rank *r)
+{
+	struct dn_store_report report;
+
+	memset(r, 0, sizeof(*r));
+	l->net->store.ops->report(l->net->store.self, &report);
+	for (int i = 0; i < DN_MEM_PLANNED; i++) {
+		struct dn_mem_stats m;
+
+		dn_mem_stats(i, &m);
+		r->planned_bytes[i] = report.planned_bytes[i];
+		r->measured_bytes[i] = m.peak_bytes;
+	}
+	r->gather = report.gather;
+	r->reduce = report.reduce;
+	r->exposed_ms = report.exposed_ms;
+}
+
+/* Collective. */
+static int end_log(struct dn_loop *l, double seconds)
+{
+	struct log_end e = {
+		.steps = l->n_steps, .seconds = seconds, .peak_rss_bytes = dn_peak_rss_bytes(), .world = l->g.world,
+	};
+	double allocs = (double)l->allocs;
+	struct log_rank mine;
+	size_t *sizes;
+	char *all = NULL;
+	int err;
+
+	sizes = dn_calloc((size_t)l->g.world, sizeof(*sizes));
+	err = dn_group_agree(&l->g, sizes ? 0 : -ENOMEM, "log");
+	if (!err)
+		err = dn_group_sum(&l->g, &allocs, 1);
+	if (!err) {
+		account(l, &mine);
+		err = dn_group_gather(&l->g, &mine, sizeof(mine), &all, sizes);
+	}
+	if (!err && l->g.rank == 0) {
+		e.allocs_after_first_step = (uint64_t)allocs;
+		e.ranks = (const struct log_rank *)(const void *)all;
+		err = log_end(&l->log, &e);
+		err = log_close(&l->log, err);
+	}
+	dn_free(all);
+	dn_free(sizes);
+	return dn_group_agree(&l->g, err, "log");
+}
+
+int dn_loop_run(struct dn_loop *l)
+{
+	int64_t start = dn_now_ns(), max = l->net->hyper.max_batches;
+	int err = 0;
+
+	l->last_save_ns = start;
+	if (max > 0 && dn_loop_batch_number(l) >= max)
+		dn_warn("nothing to train: %" PRId64 " batches are done, max_batches=%" PRId64, dn_loop_batch_number(l), max);
+	while (!err && (max == 0 || dn_loop_batch_number(l) < max))
+		err = run_step(l);
+	if (!err)
+		err = final_files(l);
+	return err ? err : end_log(l, since(start));
+}
