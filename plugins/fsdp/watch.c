@@ -1,11 +1,14 @@
 /* The watchdog thread, presence files, and the variables by which launchers name a rank. */
+#define _GNU_SOURCE                     /* close_range */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "watch.h"
@@ -15,6 +18,7 @@
 #define OTHERS_LOOK_MS 400
 #define PAUSE_MS 1500                   /* without a tick: the process was stopped */
 #define PAUSE_RECENT_MS 5000
+#define LAUNCHER_ENDS_MS 5000           /* after its SIGTERM to the ranks */
 
 struct fsdp_watch {
 	struct fsdp_launch launch;
@@ -26,7 +30,8 @@ struct fsdp_watch {
 	pthread_mutex_t lock;           /* guards all below */
 	pthread_cond_t wake;
 	bool stop;
-	bool starting;                  /* the limit is that of start-up */
+	bool starting;                  /* the limit is that of start-up; SIGTERM is blocked and ours */
+	sigset_t mask;                  /* the main thread's before that */
 	const char *what;
 	int64_t since_ns, limit_ms;     /* 0 = none */
 	int status;
@@ -280,6 +285,63 @@ static void late(struct fsdp_watch *w, int64_t waited_ms)
 	die(w, w->status, "%s: waited %.1f s", w->what, (double)waited_ms / 1e3);
 }
 
+static bool is_mpirun(int pid)
+{
+	static const char *const names[] = { "mpirun", "mpiexec", "orterun", "orted", "prterun", "prted" };
+	char path[64], text[32] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	if (!fgets(text, sizeof(text), f))
+		*text = '\0';
+	(void)fclose(f);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strncmp(text, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+/* SIGTERM during start-up: mpirun ends the job. When a rank died in the middle of its first words to it (in MPI_Init),
+ * Open MPI's mpirun kills the others and then waits for itself for ever; so we leave a process behind that waits for
+ * mpirun, and ends it when it does not end. In the child of a process with threads: async-signal-safe calls only.
+ */
+static void terminated(struct fsdp_watch *w)
+{
+	int launcher = w->n_chain ? w->chain[w->n_chain] : 0;
+	int fd = launcher > 1 && is_mpirun(launcher) ? pidfd_open(launcher, 0) : -1;
+	sigset_t term;
+
+	presence_remove_all(w);
+	presence_remove(w);
+	if (fd >= 0 && !launcher_gone(w) && fork() == 0) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+
+		(void)setsid();         /* mpirun kills whole process groups */
+		if (fd > 0)
+			(void)close_range(0, (unsigned)fd - 1, 0);      /* it reads our output to its end, too */
+		(void)close_range((unsigned)fd + 1, ~0u, 0);
+		if (poll(&p, 1, LAUNCHER_ENDS_MS) == 0)
+			(void)pidfd_send_signal(fd, SIGKILL, NULL, 0);
+		_exit(0);
+	}
+	signal(SIGTERM, SIG_DFL);
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	pthread_sigmask(SIG_UNBLOCK, &term, NULL);
+	raise(SIGTERM);
+}
+
+/* Only in the thread that started the watch; others that were made meanwhile (by MPI) keep SIGTERM blocked. */
+static void sigterm_back(struct fsdp_watch *w)
+{
+	if (w->starting)
+		pthread_sigmask(SIG_SETMASK, &w->mask, NULL);
+	w->starting = false;
+}
+
 /* with the lock */
 static void tick(struct fsdp_watch *w)
 {
@@ -288,6 +350,7 @@ static void tick(struct fsdp_watch *w)
 	if (gap > PAUSE_MS) {
 		w->pause_end_ns = now;
 		w->pause_ms = gap;
+		w->since_ns += gap * 1000000;   /* the others were not late, we were */
 	}
 	w->tick_ns = now;
 }
@@ -305,12 +368,18 @@ int64_t fsdp_watch_pause_ms(struct fsdp_watch *w)
 
 static void *watch_main(void *arg)
 {
+	const struct timespec now = { 0, 0 };
 	struct fsdp_watch *w = arg;
 	int64_t waited;
+	sigset_t term;
 
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
 	pthread_mutex_lock(&w->lock);
 	while (!w->stop) {
 		tick(w);
+		if (w->starting && sigtimedwait(&term, NULL, &now) == SIGTERM)
+			terminated(w);
 		if (launcher_gone(w))
 			die(w, 3, "the launcher is gone");
 		waited = (dn_now_ns() - w->since_ns) / 1000000;
@@ -325,7 +394,7 @@ static void *watch_main(void *arg)
 int fsdp_watch_start(struct fsdp_watch **out, const struct fsdp_launch *l, int64_t timeout_ms)
 {
 	struct fsdp_watch *w = dn_zalloc(sizeof(*w));
-	sigset_t all, old;
+	sigset_t all, term;
 	int err;
 
 	if (!w)
@@ -348,9 +417,13 @@ int fsdp_watch_start(struct fsdp_watch **out, const struct fsdp_launch *l, int64
 	if (err)
 		goto err_lock;
 	sigfillset(&all);               /* signals belong to the program's own threads */
-	pthread_sigmask(SIG_BLOCK, &all, &old);
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &all, &w->mask);
 	err = -pthread_create(&w->thread, NULL, watch_main, w);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_sigmask(SIG_SETMASK, &w->mask, NULL);
+	if (!err)
+		pthread_sigmask(SIG_BLOCK, &term, NULL);
 	if (err) {
 		dn_fail(err, "watchdog: thread: %s", strerror(-err));
 		goto err_cond;
@@ -371,7 +444,7 @@ err_free:
 void fsdp_watch_arrived(struct fsdp_watch *w)
 {
 	pthread_mutex_lock(&w->lock);
-	w->starting = false;
+	sigterm_back(w);
 	w->limit_ms = 0;
 	presence_remove(w);
 	pthread_mutex_unlock(&w->lock);
@@ -380,7 +453,7 @@ void fsdp_watch_arrived(struct fsdp_watch *w)
 void fsdp_watch_limit(struct fsdp_watch *w, const char *what, int64_t ms, int status)
 {
 	pthread_mutex_lock(&w->lock);
-	w->starting = false;
+	sigterm_back(w);
 	w->what = what;
 	w->since_ns = dn_now_ns();
 	w->limit_ms = ms;
@@ -393,6 +466,7 @@ void fsdp_watch_stop(struct fsdp_watch *w)
 	if (!w)
 		return;
 	pthread_mutex_lock(&w->lock);
+	sigterm_back(w);
 	w->stop = true;
 	pthread_cond_signal(&w->wake);
 	pthread_mutex_unlock(&w->lock);
