@@ -296,6 +296,17 @@ static bool next_item(const struct fsdp_control_peer *p, size_t *at, struct dn_i
 	return true;
 }
 
+static bool has_item(const struct fsdp_control_peer *p, const char *name)
+{
+	struct dn_item x;
+	size_t at = 0;
+
+	while (next_item(p, &at, &x))
+		if (!strcmp(x.name, name))
+			return true;
+	return false;
+}
+
 static int compare_with_first(struct fsdp_control *c, int q)
 {
 	size_t at0 = 0, atq = 0;
@@ -308,8 +319,12 @@ static int compare_with_first(struct fsdp_control *c, int q)
 		if (!more0 && !moreq)
 			return 0;
 		if (more0 != moreq || strcmp(a.name, b.name))
-			return dn_fail(-EINVAL, "rank %d: compares %s, rank 0 %s", q, moreq ? b.name : "nothing more",
-				       more0 ? a.name : "nothing more");
+			return moreq && !has_item(&c->peers[0], b.name) ?
+				dn_fail(-EINVAL, "rank %d: %s is %s, rank 0 has none", q, b.name, b.value) :
+				more0 && !has_item(&c->peers[q], a.name) ?
+				dn_fail(-EINVAL, "rank %d: has no %s, rank 0 has %s", q, a.name, a.value) :
+				dn_fail(-EPROTO, "rank %d: compares %s, rank 0 %s", q, moreq ? b.name : "nothing more",
+					more0 ? a.name : "nothing more");
 		if (strcmp(a.value, b.value))
 			return dn_fail(-EINVAL, "rank %d: %s is %s, rank 0 has %s", q, b.name, b.value, a.value);
 	}

@@ -224,8 +224,11 @@ static int group_agree(void *self, int err, const char *what)
 static int group_sum(void *self, double *x, int n)
 {
 	struct fsdp_mesh *m = self;
+	char what[120] = "sum over ranks";
 
-	return fsdp_control_sum(&m->control, "sum over ranks", x, n);
+	if (m->last_block)
+		snprintf(what, sizeof(what), "sum over ranks after block %s", m->last_block);
+	return fsdp_control_sum(&m->control, what, x, n);
 }
 
 static int group_compare(void *self, const struct dn_item *items, int n)

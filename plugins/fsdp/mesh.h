@@ -18,6 +18,7 @@ struct fsdp_mesh {
 	struct fsdp_channel *gather, *reduce;
 	struct fsdp_control control;
 	struct fsdp_watch *watch;       /* NULL without a launcher */
+	const char *last_block;         /* updated last, for messages; borrowed from the plan, NULL = none */
 	int64_t timeout_ms;
 	int late_status;                /* exit status when the end itself hangs */
 };

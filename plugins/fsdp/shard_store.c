@@ -85,6 +85,7 @@ static void store_destroy(void *self)
 {
 	struct fsdp_store *s = self;
 
+	s->mesh->last_block = NULL;
 	fsdp_control_detach(&s->mesh->control);
 	fsdp_runtime_fini(&s->rt);
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
@@ -271,7 +272,10 @@ static int store_stats(void *self, struct dn_net *net)
 
 static int update_block(void *arg, int block)
 {
-	return fsdp_optim_block(arg, block);
+	struct fsdp_store *s = arg;
+
+	s->mesh->last_block = s->plan->blocks[block].name;
+	return fsdp_optim_block(s, block);
 }
 
 static int store_step(void *self, struct dn_net *net, const struct dn_update *u)

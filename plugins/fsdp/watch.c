@@ -312,10 +312,16 @@ static void terminated(struct fsdp_watch *w)
 {
 	int launcher = w->n_chain ? w->chain[w->n_chain] : 0;
 	int fd = launcher > 1 && is_mpirun(launcher) ? pidfd_open(launcher, 0) : -1;
+	char who[512] = "";
 	sigset_t term;
 
+	/* the first of us to get here says who is missing; the files go, so that the others say nothing */
+	if (*w->file && !access(w->file, F_OK))
+		presence_missing(w, who, sizeof(who));
 	presence_remove_all(w);
 	presence_remove(w);
+	if (*who)
+		(void)dprintf(2, "darknet: rank %d: start-up: the launcher ends the job: waiting for %s\n", w->launch.rank, who);
 	if (fd >= 0 && !launcher_gone(w) && fork() == 0) {
 		struct pollfd p = { .fd = fd, .events = POLLIN };
 

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "cli/launch.h"
 
 /* "-x", but not "-" and not a number below zero */
 static bool is_flag(const char *s)
@@ -85,7 +86,14 @@ static int matches(const char *name, int n_words, char *const *words)
 
 static int usage_error(int *status, const char *prefix, const struct dn_verb *v, const char *what)
 {
-	fprintf(stderr, "darknet: %s\n", what);
+	struct launch l;
+
+	launch_let_first_speak();
+	launch_read(&l);
+	if (l.size > 1)
+		fprintf(stderr, "darknet: rank %d: %s\n", l.rank, what);
+	else
+		fprintf(stderr, "darknet: %s\n", what);
 	if (v)
 		fprintf(stderr, "usage: darknet %s%s%s %s [flags]    (darknet help %s%s%s)\n", prefix ? prefix : "",
 			prefix ? " " : "", v->name, v->args ? v->args : "", prefix ? prefix : "", prefix ? " " : "", v->name);

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 
 #include "base/text.h"
+#include "base/thread.h"
+
+#define FIRST_SPEAKS_MS 1500          /* Open MPI takes 1 s from the first failure to its SIGTERM */
 
 static const struct {
 	const char *size, *rank;
@@ -36,4 +39,13 @@ void launch_read(struct launch *l)
 			return;
 		}
 	}
+}
+
+void launch_let_first_speak(void)
+{
+	struct launch l;
+
+	launch_read(&l);
+	if (l.size > 1 && l.rank > 0)
+		dn_sleep_us(FIRST_SPEAKS_MS * 1000);
 }

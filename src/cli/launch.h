@@ -8,5 +8,8 @@ struct launch {
 };
 
 void launch_read(struct launch *l);
+/** launch_let_first_speak() - before MPI runs all ranks mostly fail alike: the others wait a moment for rank 0, whose end makes
+ *  the launcher end them */
+void launch_let_first_speak(void);
 
 #endif

@@ -25,6 +25,7 @@ static void print_error(int err)
 	char number[64];
 
 	snprintf(number, sizeof(number), "error %d (%s)", -err, strerror(-err));
+	launch_let_first_speak();
 	launch_read(&l);
 	if (l.size > 1)
 		fprintf(stderr, "darknet: rank %d: %s\n", l.rank, text[0] ? text : number);

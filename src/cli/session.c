@@ -468,7 +468,7 @@ static int rank_in_message(const char *text)
 	return -1;
 }
 
-/* Once for errors that all ranks know; else by those that know. False: left to another rank. */
+/* Once for errors that all ranks know, by the rank that they name; else by those that know. False: left to another rank. */
 static bool print_error(const struct session *s, int err)
 {
 	const char *text = dn_message();
@@ -480,8 +480,10 @@ static bool print_error(const struct session *s, int err)
 	launch_read(&l);
 	rank = s->started ? s->run.group.rank : l.rank;
 	world = s->started ? s->run.group.world : l.size;
-	if (world > 1 && rank != 0 && (s->agreed || (named >= 0 && named != rank)))
+	if (world > 1 && (s->agreed ? rank != 0 : named >= 0 && named != rank))
 		return false;
+	if (!s->started)
+		launch_let_first_speak();
 	if (!text[0]) {
 		snprintf(number, sizeof(number), "error %d (%s)", -err, strerror(-err));
 		text = number;

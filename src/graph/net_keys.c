@@ -184,9 +184,11 @@ int net_batches(struct dn_net *net)
 		return err;
 	if (o->world < 1 || o->rank < 0 || o->rank >= o->world)
 		return dn_fail(-EINVAL, "net: rank %d of %d ranks", o->rank, o->world);
-	if (o->batch < 0 || o->batch > most || o->subdivisions < 0 || o->subdivisions > most)
-		return dn_fail(-EINVAL, "net: batch=%lld subdivisions=%lld must be within 1 and %lld", (long long)o->batch,
-			       (long long)o->subdivisions, (long long)most);
+	if (o->batch < 0 || o->batch > most)
+		return dn_fail(-EINVAL, "net: batch %lld must be within 1 and %lld", (long long)o->batch, (long long)most);
+	if (o->subdivisions < 0 || o->subdivisions > most)
+		return dn_fail(-EINVAL, "net: subdivisions %lld must be within 1 and %lld", (long long)o->subdivisions,
+			       (long long)most);
 	if (o->cfg_batch_optional) {
 		net->local = o->batch ? o->batch : 1;
 		net->subdivisions = 1;

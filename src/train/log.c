@@ -1,17 +1,29 @@
 /* The JSON log of a training run: one object a line, written by rank 0, flushed each line. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io/json.h"
 #include "train/log_priv.h"
 
 int log_open(struct log *l, const char *path)
 {
+	/* not blocking: a pipe that nobody reads is an error, not a wait for ever */
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
+	int err;
+
 	l->path = path;
-	l->f = fopen(path, "we");
-	return l->f ? 0 : dn_fail(-errno, "-log %s: %s", path, strerror(errno));
+	if (fd < 0)
+		return dn_fail(-errno, "-log %s: %s", path, errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
+	l->f = fcntl(fd, F_SETFL, 0) < 0 ? NULL : fdopen(fd, "w");
+	if (l->f)
+		return 0;
+	err = dn_fail(-errno, "-log %s: %s", path, strerror(errno));
+	(void)close(fd);
+	return err;
 }
 
 int log_close(struct log *l, int err)

@@ -135,6 +135,9 @@ has err 'ends in \[softmax\]' 1
 run 1 train "$tmp/no.data" "$tmp/small.net.cfg" "${common[@]}"
 run 1 train $data "$tmp/small.net.cfg" "$tmp/no.weights" "${common[@]}"
 run 1 train $data "$tmp/small.net.cfg" -backup /proc/nowhere
+mkfifo "$tmp/unread"
+run 1 train $data "$tmp/small.net.cfg" "${common[@]}" -log "$tmp/unread"
+has err 'nobody reads this pipe'
 run 1 train $data "$tmp/small.net.cfg" "${common[@]}" -log "$tmp/no-such-folder/log"
 run 1 train $data "$tmp/small.net.cfg" "${common[@]}" -resume "$tmp/no-such-folder"
 run 1 train $data "$tmp/small.net.cfg" "${common[@]}" -batch 1 -subdivisions 2

@@ -4,6 +4,9 @@
 cfg=$tmp/net.cfg
 net "$cfg" 0 6
 
+ranks 0 -backup "$tmp/first"
+mv "$tmp/first/net_final.weights" "$tmp/w.weights" || bad "no weights of the first run"
+
 # settings of one rank
 differs() { # differs NAME TEXT ARGUMENTS: rank 1 has ARGUMENTS more
 	printf '#!/usr/bin/env bash\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && exec "$@" %s\nexec "$@"\n' "$3" > "$tmp/wrap.sh"
@@ -15,6 +18,14 @@ differs() { # differs NAME TEXT ARGUMENTS: rank 1 has ARGUMENTS more
 }
 differs "another seed" "rank 1: -seed is 7, rank 0 has 0" "-seed 7"
 differs "another limit" "rank 1: fsdp.limit is 3, rank 0 has 2" "-fsdp.limit 3"
+differs "weights that the others lack" "rank 1: weights file is $tmp/w.weights" "$tmp/w.weights"
+only_rank 1 'set -- "$@" -nonsense'
+ranks 2 -backup "$tmp/b"
+wants 2 "rank 1: unknown flag -nonsense" "a faulty command line of one rank"
+wrap=()
+ranks 2 -nonsense
+wants 2 "rank 0: unknown flag -nonsense" "a faulty command line"
+[ "$(grep -ac 'unknown flag' "$tmp/err")" = 1 ] || bad "a faulty command line: said more than once"
 net "$tmp/other.cfg" 0 6 38
 printf '#!/usr/bin/env bash\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && set -- "${@/net.cfg/other.cfg}"\nexec "$@"\n' > "$tmp/wrap.sh"
 wrap=("$tmp/wrap.sh")
@@ -35,6 +46,7 @@ only_rank 1 'ulimit -f 16384'
 ranks 2 -backup "$tmp/full" -save_every 2
 wants 1 "rank 1: " "full disk on rank 1"
 grep -aq 'File too large' "$tmp/err" || bad "full disk on rank 1: the reason is missing"
+[ "$(grep -ac '^darknet: rank 1: ' "$tmp/err")" = 1 ] || bad "full disk on rank 1: said more than once"
 [ -z "$(find "$tmp/full" -name meta.json)" ] || bad "full disk on rank 1: a checkpoint was published"
 wrap=()
 only_rank 0 'ulimit -f 16384'
