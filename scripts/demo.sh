@@ -13,7 +13,7 @@ out=${DEMO_OUT:-build/demo}
 bin=build/release/bin/darknet
 
 scripts/setup.sh
-make -s -j "$(nproc)" all
+make -s -j "$(nproc)" B=build/release all
 rm -rf "$out"
 mkdir -p "$out"
 steps=$(sed -n 's/^max_batches=//p' $cfg)

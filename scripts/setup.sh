@@ -33,6 +33,8 @@ sudo=()
 if [ "$(id -u)" -ne 0 ]; then
 	if command -v sudo > /dev/null && sudo -n true 2> /dev/null < /dev/null; then
 		sudo=(sudo -n)
+	elif command -v sudo > /dev/null && [ -t 0 ] && sudo -v; then   # asks for the password
+		sudo=(sudo)
 	else
 		echo "setup: missing packages, and no rights to install them; run:" >&2
 		echo "    sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
