@@ -15,12 +15,14 @@
 struct arrays {
 	struct data_array x, truth;
 	const char *x_path, *truth_path;        /* borrowed during open only; truth_path may be NULL */
+	char *truth_file;                       /* own copy, of dense targets: read on, so messages name it */
 };
 
 static int arrays_get(const struct dn_dataset *ds, int64_t i, float *x, float *t, int64_t n_truths, int64_t *cls)
 {
 	const struct arrays *a = ds->priv;
 	int64_t k = -1;
+	int err;
 
 	if (i < 0 || i >= ds->n)
 		return dn_fail(-EINVAL, "%s: there is no sample %lld, it has %lld", ds->path, (long long)i, (long long)ds->n);
@@ -32,9 +34,13 @@ static int arrays_get(const struct dn_dataset *ds, int64_t i, float *x, float *t
 	if (n_truths && k >= n_truths)
 		return dn_fail(-EINVAL, "%s: sample %lld has class %lld, there are %lld", ds->path, (long long)i, (long long)k,
 			       (long long)n_truths);
-	data_floats(&a->x, i * ds->inputs, ds->inputs, true, x);
+	err = data_read_floats(&a->x, ds->path, i * ds->inputs, ds->inputs, true, x);
+	if (err)
+		return err;
 	if (n_truths && ds->truths) {
-		data_floats(&a->truth, i * ds->truths, ds->truths, false, t);
+		err = data_read_floats(&a->truth, a->truth_file, i * ds->truths, ds->truths, false, t);
+		if (err)
+			return err;
 	} else if (n_truths) {
 		memset(t, 0, (size_t)n_truths * sizeof(*t));
 		if (k >= 0)
@@ -53,6 +59,7 @@ static void arrays_close(struct dn_dataset *ds)
 		return;
 	data_array_close(&a->x);
 	data_array_close(&a->truth);
+	dn_free(a->truth_file);
 	dn_free(a);
 }
 
@@ -134,21 +141,26 @@ static int check_truth(struct dn_dataset *ds, const struct arrays *a, const stru
 	return 0;
 }
 
-static uint64_t hash_of(const struct arrays *a)
+static int hash_of(const struct arrays *a, uint64_t *out)
 {
 	uint64_t all[4 + 2 * DATA_MAX_DIMS] = { 0 };
 	const struct data_array *both[2] = { &a->x, &a->truth };
 	size_t n = 0;
+	int err = 0;
 
-	for (int k = 0; k < 2; k++) {
-		bool bytes = both[k]->data && (k == 1 || both[k]->bytes <= HASH_ALL_BYTES);
+	for (int k = 0; k < 2 && !err; k++) {
+		bool bytes = both[k]->n > 0 && (k == 1 || both[k]->bytes <= HASH_ALL_BYTES);
 
 		all[n++] = (uint64_t)both[k]->bytes << 8 | (uint64_t)both[k]->type;
-		all[n++] = bytes ? dn_hash(both[k]->data, both[k]->bytes) : 0;
+		if (bytes)
+			err = data_array_hash(both[k], k ? a->truth_path : a->x_path, &all[n]);
+		n++;
 		for (int i = 0; i < DATA_MAX_DIMS; i++)
 			all[n++] = i < both[k]->n_dims ? (uint64_t)both[k]->shape[i] : 0;
 	}
-	return dn_hash(all, sizeof(all));
+	if (!err)
+		*out = dn_hash(all, sizeof(all));
+	return err;
 }
 
 static int open_array(struct data_array *a, const char *path, enum dn_format format)
@@ -205,9 +217,16 @@ int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, bool v
 		if (!err)
 			err = check_truth(ds, a, d, truths);
 	}
+	if (!err)
+		err = data_array_unmap(&a->x, a->x_path);
+	if (!err && ds->truths) {       /* class numbers are few bytes */
+		a->truth_file = dn_strdup(a->truth_path);
+		err = a->truth_file ? data_array_unmap(&a->truth, a->truth_path) : -ENOMEM;
+	}
+	if (!err)
+		err = hash_of(a, &ds->hash);
 	if (err)
 		goto err_close;
-	ds->hash = hash_of(a);
 	a->x_path = a->truth_path = NULL;
 	*out = ds;
 	return 0;
