@@ -19,6 +19,8 @@ extern "C" {
 
 #define DN_BLOCK_NAME_MAX 64
 
+struct dn_tree;
+
 struct dn_block {               /* consecutive layers, gathered, freed and reduced together */
 	struct dn_net *net;
 	int index;
@@ -28,7 +30,7 @@ struct dn_block {               /* consecutive layers, gathered, freed and reduc
 	void *data;             /* the plugin's */
 };
 
-enum dn_policy { DN_CONSTANT, DN_STEP, DN_STEPS, DN_EXP, DN_POLY, DN_SIGMOID, DN_RANDOM };
+enum dn_policy { DN_CONSTANT, DN_STEP, DN_STEPS, DN_EXP, DN_POLY, DN_SIGMOID, DN_RANDOM, DN_SGDR };
 
 struct dn_hyper {               /* [net]'s training keys */
 	double learning_rate, momentum, decay;
@@ -39,6 +41,9 @@ struct dn_hyper {               /* [net]'s training keys */
 	int64_t *steps;
 	double *scales;
 	enum dn_optimizer optimizer;
+	double beta1, beta2, eps;       /* B1, B2 and eps, of adam and adamw */
+	double rate_min;                /* of sgdr, whose first cycle lasts cycle batches, each next one cycle_mult times more */
+	int64_t cycle, cycle_mult;
 };
 
 struct dn_net_options {
@@ -66,6 +71,7 @@ struct dn_net {
 	int n_layers;
 	struct dn_layer *layers;
 	int output_layer;               /* last layer that is not [cost] */
+	const struct dn_tree *tree;     /* hierarchy of the classes, of the first [softmax] that has one; else NULL */
 	int n_blocks;
 	struct dn_block *blocks;
 	int n_params;
