@@ -214,6 +214,9 @@ int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *de
 {
 	const char *name = dn_section_text(s, "activation", def);
 
+	if (!strncmp(name, "normalize_channels", 18))
+		return dn_section_fail(s, "activation", -ENOTSUP, "activation=%s is not supported in this version; supported are %s",
+				       name, dn_act_names());
 	if (dn_act_find(name, &l->act))
 		return dn_section_fail(s, "activation", -EINVAL, "activation=%s: unknown activation; known are %s", name,
 				       dn_act_names());
@@ -321,5 +324,15 @@ const struct dn_layer_ops *const dn_layer_table[] = {
 	&cost_layer,
 	&shortcut_layer,
 	&route_layer,
+	&activation_layer,
+	&logistic_layer,
+	&l2norm_layer,
+	&lrn_layer,
+	&upsample_layer,
+	&reorg_layer,
+	&reorg3d_layer,
+	&crop_layer,
+	&local_layer,
+	&deconv_layer,
 	NULL,
 };
