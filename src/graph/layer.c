@@ -133,6 +133,27 @@ int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
 	return 0;
 }
 
+/* The layer has been set up before, at another size: the param that it declared then. */
+static int param_again(struct dn_layer *l, const char *part, int n_dims, const int64_t *shape, struct dn_param **out)
+{
+	struct dn_net *net = l->net;
+	struct net_priv *priv = net->priv;
+	struct dn_param *p = net->params[priv->next_param];
+
+	if (p->n_dims != n_dims || memcmp(p->shape, shape, sizeof(*shape) * (size_t)n_dims))
+		return dn_section_fail(l->section, NULL, -EINVAL, "layer %d: the number of its %s depends on the size of the input, "
+				       "which can therefore not change to %lld x %lld", l->index, part, (long long)net->w,
+				       (long long)net->h);
+	if (!l->n_params)
+		l->first_param = p->index;
+	l->n_params++;
+	priv->next_param++;
+	if (p->role == DN_TRAINED && !p->frozen)
+		l->wants_delta = true;
+	*out = p;
+	return 0;
+}
+
 int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape,
 		   struct dn_init init, struct dn_param **out)
 {
@@ -148,6 +169,8 @@ int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int 
 					       part);
 		n *= shape[i];
 	}
+	if (priv->again)
+		return param_again(l, part, n_dims, shape, out);
 	all = grow(net->params, net->n_params, &priv->cap_params, sizeof(struct dn_param *));
 	if (!all)
 		return -ENOMEM;
@@ -184,13 +207,13 @@ int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int 
 
 int dn_layer_buffer(struct dn_layer *l, size_t bytes, enum dn_life life, bool train_only, void **where)
 {
-	struct net_priv *priv = l->net->priv;
-	struct net_buffer *all = grow(priv->buffers, priv->n_buffers, &priv->cap_buffers, sizeof(*all));
+	struct net_memory *m = &((struct net_priv *)l->net->priv)->memory;
+	struct net_buffer *all = grow(m->buffers, m->n_buffers, &m->cap_buffers, sizeof(*all));
 
 	if (!all)
 		return -ENOMEM;
-	priv->buffers = all;
-	all[priv->n_buffers++] = (struct net_buffer){ bytes, where, l->index, life, train_only };
+	m->buffers = all;
+	all[m->n_buffers++] = (struct net_buffer){ bytes, where, l->index, life, train_only };
 	return 0;
 }
 
@@ -199,7 +222,7 @@ int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where)
 	struct net_priv *priv = l->net->priv;
 	struct net_packed *all;
 
-	if (!bytes || l->net->opt.train)
+	if (!bytes || l->net->opt.train || priv->again)         /* other sizes use the plain weights */
 		return 0;
 	all = grow(priv->packed, priv->n_packed, &priv->cap_packed, sizeof(*all));
 	if (!all)

@@ -67,6 +67,7 @@ struct dn_net {
 	int64_t microbatch;             /* images of one microbatch over all ranks */
 	int64_t local;                  /* images of one microbatch on this rank = microbatch / world */
 	int64_t w, h, c, inputs;        /* of one image */
+	int64_t max_inputs;             /* largest inputs over all planned sizes */
 	int64_t truths;                 /* target length of one image */
 	int n_layers;
 	struct dn_layer *layers;
@@ -123,6 +124,19 @@ DN_EXPORT int dn_net_alloc(struct dn_net *net);
  * passes of the layers, n..2n-1 the backward passes of layers n-1..0. */
 struct dn_arena_item;
 DN_EXPORT int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items);
+/**
+ * dn_net_add_shapes() - plan the net for input sizes [w, h] beside the cfg's
+ * Between dn_net_build() and dn_net_alloc(); activations_bytes and workspace_bytes become those of the hungriest size.
+ * Layers and convolutions of every size are made here, so dn_net_resize() allocates nothing. A layer whose params depend on
+ * the size is an error with its line.
+ */
+DN_EXPORT int dn_net_add_shapes(struct dn_net *net, int n, const int64_t (*sizes)[2]);
+/**
+ * dn_net_resize() - run at another planned size from now on; between passes, after dn_net_alloc()
+ * net->w, h, inputs, truths, flops and the layers' shapes and buffers change, params and blocks stay. net->input must be set
+ * to images of this size, of which there are at most max_inputs numbers each.
+ */
+DN_EXPORT int dn_net_resize(struct dn_net *net, int64_t w, int64_t h);
 /** dn_net_init_values() - fill every param through store->each from (seed, id, element) */
 DN_EXPORT int dn_net_init_values(struct dn_net *net);
 

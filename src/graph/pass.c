@@ -171,7 +171,7 @@ int dn_net_backward(struct dn_net *net)
 /* Outputs that have given way to later tensors are not looked at; in training all up to the loss are there. */
 struct dn_block *dn_net_nonfinite_block(struct dn_net *net)
 {
-	const struct net_priv *priv = net->priv;
+	const struct net_memory *m = &((const struct net_priv *)net->priv)->memory;
 
 	if (!net->arena)
 		return NULL;
@@ -179,8 +179,8 @@ struct dn_block *dn_net_nonfinite_block(struct dn_net *net)
 		struct dn_layer *l = &net->layers[i];
 		int64_t n = 0;
 
-		for (int k = 0; k < priv->n_items; k++) {
-			if (priv->where[k] != (void **)&l->output || priv->items[k].last < net->n_layers - 1)
+		for (int k = 0; k < m->n_items; k++) {
+			if (m->output_of[k] != i || m->items[k].last < net->n_layers - 1)
 				continue;
 			if (net->dev->be->count_nonfinite(net->compute, l->batch * l->outputs, l->output, &n) ||
 			    net->dev->be->stream_sync(net->compute))
