@@ -28,7 +28,7 @@ static int scan(struct dn_net *net, int *first_of)
 {
 	int *stop = &((struct net_priv *)net->priv)->stop;
 	struct dn_keyfile *f = net->cfg->file;
-	char names[512];
+	char names[1024];
 
 	*stop = -1;
 	for (int i = 1; i < f->n_sections; i++) {
