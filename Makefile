@@ -23,6 +23,9 @@ endif
 ifeq ($(TSAN),1)
 CONFIG := tsan
 endif
+ifeq ($(WERROR),1)
+CONFIG := $(CONFIG)-werror
+endif
 B ?= build/$(CONFIG)
 Q := $(if $(filter 1,$(V)),,@)
 
@@ -34,6 +37,7 @@ CFLAGS_ALL := -std=gnu11 $(WARN) $(OPT) -fPIC -fvisibility=hidden -fopenmp -ffp-
 ifeq ($(ASAN),1)
 CFLAGS_ALL += -fsanitize=address,undefined -fno-sanitize-recover=undefined
 LDFLAGS_ALL += -fsanitize=address,undefined
+TEST_LDFLAGS := -Wl,-u,plugin_keep_loaded     # src/plugin/keep.c
 endif
 ifeq ($(TSAN),1)
 CFLAGS_ALL += -fsanitize=thread
@@ -111,14 +115,14 @@ MTEST_BIN := $(MTEST_SRC:tests/%.c=$(B)/tests/%)
 $(B)/tests/test_%: $(B)/obj/tests/test_%.o $(LIB)
 	@mkdir -p $(@D)
 	@$(if $(filter 1,$(V)),,echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(TEST_LIBS) $(LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $< $(LIB) $(TEST_LIBS) $(LIBS)
 
 define plugin_test_rules
 $(B)/tests/$(1)/test_%: EXTRA_CFLAGS += -Iplugins/$(1)
 $(B)/tests/$(1)/test_%: $(B)/obj/tests/$(1)/test_%.o $$($(1)_OBJ) $(LIB)
 	@mkdir -p $$(@D)
 	@$$(if $$(filter 1,$$(V)),,echo "  LD    $$@")
-	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$< $$($(1)_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $$($(1)_LIBS)
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $$@ $$< $$($(1)_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $$($(1)_LIBS)
 endef
 $(foreach p,$(PLUGINS),$(eval $(call plugin_test_rules,$(p))))
 $(B)/obj/tests/fsdp/%.o $(B)/obj/tests/mpi/%.o: EXTRA_CFLAGS += -Iplugins/fsdp $(fsdp_CFLAGS)
@@ -126,7 +130,7 @@ $(B)/obj/tests/fsdp/%.o $(B)/obj/tests/mpi/%.o: EXTRA_CFLAGS += -Iplugins/fsdp $
 $(B)/tests/mpi/test_%: $(B)/obj/tests/mpi/test_%.o $(fsdp_OBJ) $(LIB)
 	@mkdir -p $(@D)
 	@$(if $(filter 1,$(V)),,echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(fsdp_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $(fsdp_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $< $(fsdp_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $(fsdp_LIBS)
 .SECONDARY:
 
 tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) ## build the test programs without running them
