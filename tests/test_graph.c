@@ -104,7 +104,6 @@ static void unsupported_keys_are_errors_and_harmless_ones_silent(void)
 
 	REFUSES("[net]\ninputs=3\ntime_steps=2\n[conn]\n", -ENOTSUP, "t.cfg:3: [net] time_steps=2");
 	REFUSES("[net]\ninputs=3\nlabel_smooth_eps=.1\n[conn]\n", -ENOTSUP, "label_smooth_eps=0.1");
-	REFUSES(NET "[conv]\nshare_index=0\n", -ENOTSUP, "t.cfg:7: [conv] share_index");
 	REFUSES(NET "[conv]\nantialiasing=1\n", -ENOTSUP, "antialiasing=1");
 	REFUSES(NET "[conv]\nactivation=mush\n", -EINVAL, "t.cfg:7: [conv] activation=mush: unknown activation; known are linear");
 	REFUSES(NET "[conv]\nactivation=normalize_channels\n", -ENOTSUP, "t.cfg:7: [conv] activation=normalize_channels is not");

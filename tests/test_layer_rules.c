@@ -599,6 +599,55 @@ static void such_activations_give_the_same_output_in_inference(void)
 	}
 }
 
+/* --- shared params --- */
+
+static void shared_params_exist_once_and_stay_in_one_block(void)
+{
+	static const int cut[] = { 0, 2 }, whole[] = { 0, 3 };
+	struct net_help t;
+
+	CHECK_OK_FATAL(net_help_build(&t, "ref", "[net]\nbatch=2\ninputs=4\n[conn]\noutput=4\n[conn]\noutput=4\n[conn]\noutput=4\n"
+				      "share_index=1\n[conn]\noutput=2\n[cost]\n", NULL));
+	CHECK_EQ(t.net->n_params, 6);
+	CHECK_EQ(t.net->layers[2].n_params, 0);
+	CHECK_EQ(t.net->layers[2].owner, 1);
+	CHECK_FAILS(dn_net_set_blocks(t.net, 2, cut, NULL), -EINVAL, "layers 1 and 2 share params, so no block can start at layer 2");
+	CU_ASSERT(dn_net_may_start_block(t.net, 1) && !dn_net_may_start_block(t.net, 2) && dn_net_may_start_block(t.net, 3));
+	CHECK_OK(dn_net_set_blocks(t.net, 2, whole, NULL));
+	CHECK_OK(net_help_ready(&t, false));
+	CHECK_OK(dn_net_forward(t.net));
+	CHECK_OK(dn_net_backward(t.net));
+	net_help_close(&t);
+	REFUSES("[net]\ninputs=4\n[conn]\noutput=4\n[block]\n[conn]\noutput=4\nshare_index=0\n", -EINVAL,
+		"t.cfg:5: [block] layers 0 and 1 share params");
+	REFUSES("[net]\ninputs=4\n[conn]\noutput=3\n[conn]\noutput=3\nshare_index=0\n", -EINVAL,
+		"t.cfg:7: [conn] layer 0 has no weights of the shape that layer 1 needs");
+	REFUSES("[net]\ninputs=4\n[conn]\noutput=4\n[softmax]\nshare_index=0\n", -EINVAL,
+		"t.cfg:6: [softmax] layer 0 is a [connected], which cannot share params with a [softmax]");
+	REFUSES("[net]\ninputs=4\n[conn]\noutput=4\nbatch_normalize=1\n[conn]\noutput=4\nshare_index=0\n", -EINVAL,
+		"layer 0 has 5 params, layer 1 needs 2");
+	REFUSES("[net]\ninputs=4\n[dropout]\n[dropout]\nshare_index=0\n", -EINVAL, "layer 0 has 0 params, layer 1 needs 0");
+	REFUSES("[net]\ninputs=4\n[conn]\noutput=4\nshare_index=0\n", -EINVAL, "layer 0 has no earlier layer to read");
+	REFUSES("[net]\ninputs=4\n[conn]\noutput=4\nstopbackward=1\n[conn]\noutput=4\nshare_index=0\n[cost]\n", -EINVAL,
+		"the params of layer 0 are frozen, so layer 1");
+}
+
+static void shared_rolling_statistics_are_the_mean_of_all_uses(void)
+{
+	struct net_help t;
+	double mean[2] = { 0 };
+
+	CHECK_OK_FATAL(net_help_build(&t, "ref", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=2\n[batchnorm]\n[activation]\n"
+				      "activation=relu\n[batchnorm]\nshare_index=0\n[cost]\n", NULL));
+	CHECK_OK(net_help_ready(&t, false));
+	CHECK_OK(dn_net_forward(t.net));
+	for (int i = 0; i < 24; i++)
+		mean[i / 6 % 2] += (double)(t.input[i] + t.net->layers[1].output[i]) / 24;
+	for (int c = 0; c < 2; c++)
+		CU_ASSERT(fabs(t.net->params[1]->stat[c] - mean[c]) < 1e-6);
+	net_help_close(&t);
+}
+
 /* --- several input sizes --- */
 
 #define SIZED(w, h) "[net]\nbatch=2\nsubdivisions=1\nwidth=" #w "\nheight=" #h "\nchannels=3\n[conv]\nfilters=4\nsize=3\npad=1\n" \
@@ -740,6 +789,8 @@ static const struct check_case cases[] = {
 	{ "tree_files_give_groups_parents_and_leaves", tree_files_give_groups_parents_and_leaves },
 	{ "tree_softmax_learns_the_path_to_the_class", tree_softmax_learns_the_path_to_the_class },
 	{ "such_activations_give_the_same_output_in_inference", such_activations_give_the_same_output_in_inference },
+	{ "shared_params_exist_once_and_stay_in_one_block", shared_params_exist_once_and_stay_in_one_block },
+	{ "shared_rolling_statistics_are_the_mean_of_all_uses", shared_rolling_statistics_are_the_mean_of_all_uses },
 	{ "resized_nets_compute_what_nets_of_that_size_do", resized_nets_compute_what_nets_of_that_size_do },
 	{ "sizes_that_change_params_are_refused", sizes_that_change_params_are_refused },
 	{ "failed_allocations_while_adding_sizes_leak_nothing", failed_allocations_while_adding_sizes_leak_nothing },

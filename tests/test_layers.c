@@ -117,6 +117,11 @@ static const struct grad_case grads[] = {
 	  "activation=linear\n" SSE, .5 },
 	{ "deconv_with_a_second_consumer", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\n"
 	  "activation=tanh\n[deconv]\nfilters=2\nsize=3\nstride=1\npad=1\nactivation=tanh\n[route]\nlayers=-1,0\n" SSE, .5 },
+	{ "shared_conv_bn", IMG "[convolutional]\nfilters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=tanh\n[convolutional]\n"
+	  "filters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=tanh\nshare_index=-1\n[convolutional]\nfilters=4\nsize=3\npad=1\n"
+	  "batch_normalize=1\nactivation=tanh\nshare_index=1\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
+	{ "shared_connected", FLAT "[connected]\noutput=7\nactivation=tanh\n[connected]\noutput=7\nactivation=tanh\nshare_index=0\n" SSE,
+	  .5 },
 	{ "unread_layer", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=tanh\n[convolutional]\nfilters=4\nsize=1\n"
 	  "activation=tanh\n[route]\nlayers=0\n" SSE, .5 },
 };

@@ -154,6 +154,28 @@ static int param_again(struct dn_layer *l, const char *part, int n_dims, const i
 	return 0;
 }
 
+/* share_index: the owner's next param, which must be the one that the layer would declare. */
+static int param_shared(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape,
+			struct dn_param **out)
+{
+	const struct dn_net *net = l->net;
+	const struct dn_layer *o = &net->layers[l->owner];
+	struct dn_param *p = l->n_shared < o->n_params ? net->params[o->first_param + l->n_shared] : NULL;
+
+	if (!p || strcmp(p->part, part) || p->role != role || p->n_dims != n_dims ||
+	    memcmp(p->shape, shape, sizeof(*shape) * (size_t)n_dims))
+		return dn_section_fail(l->section, "share_index", -EINVAL, "layer %d has no %s of the shape that layer %d needs",
+				       o->index, part, l->index);
+	if (p->frozen && !l->frozen)
+		return dn_section_fail(l->section, "share_index", -EINVAL, "the params of layer %d are frozen, so layer %d, which is "
+				       "not, cannot share them", o->index, l->index);
+	l->n_shared++;
+	if (role == DN_TRAINED && !p->frozen)
+		l->wants_delta = true;
+	*out = p;
+	return 0;
+}
+
 int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape,
 		   struct dn_init init, struct dn_param **out)
 {
@@ -169,6 +191,8 @@ int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int 
 					       part);
 		n *= shape[i];
 	}
+	if (l->owner != l->index)
+		return param_shared(l, part, role, n_dims, shape, out);
 	if (priv->again)
 		return param_again(l, part, n_dims, shape, out);
 	all = grow(net->params, net->n_params, &priv->cap_params, sizeof(struct dn_param *));
@@ -293,6 +317,60 @@ static int common_keys(struct dn_layer *l, struct dn_section *s)
 	return 0;
 }
 
+static int share_key(struct dn_layer *l, struct dn_section *s)
+{
+	int64_t v;
+	int at, err;
+
+	l->owner = l->index;
+	l->uses = 1;
+	if (!dn_section_find(s, "share_index"))
+		return 0;
+	err = dn_section_int(s, "share_index", 0, -NET_MAX_LAYERS, NET_MAX_LAYERS, &v);
+	if (!err)
+		err = dn_layer_resolve(l, "share_index", v, &at);
+	if (err)
+		return err;
+	if (l->net->layers[at].ops != l->ops)
+		return dn_section_fail(s, "share_index", -EINVAL, "layer %d is a [%s], which cannot share params with a [%s]", at,
+				       l->net->layers[at].ops->name, l->ops->name);
+	l->owner = l->net->layers[at].owner;
+	return 0;
+}
+
+/* Tells all users of the params how many they are. */
+static int share_count(struct dn_layer *l)
+{
+	struct dn_layer *all = l->net->layers;
+	int n = 0;
+
+	if (l->owner == l->index)
+		return 0;
+	if (!l->n_shared || l->n_shared != all[l->owner].n_params)
+		return dn_section_fail(l->section, "share_index", -EINVAL, "layer %d has %d params, layer %d needs %d", l->owner,
+				       all[l->owner].n_params, l->index, l->n_shared);
+	for (int i = 0; i <= l->index; i++)
+		if (all[i].owner == l->owner)
+			all[i].use = n++;
+	for (int i = 0; i <= l->index; i++)
+		if (all[i].owner == l->owner)
+			all[i].uses = n;
+	return 0;
+}
+
+int layer_kept(struct dn_layer *l)
+{
+	const struct dn_layer *o = &l->net->layers[l->owner];
+	size_t bytes = 0;
+
+	if (l->use == l->uses - 1 || !l->net->opt.train || l->frozen)
+		return 0;
+	for (int i = o->first_param; i < o->first_param + o->n_params; i++)
+		if (l->net->params[i]->role == DN_TRAINED)
+			bytes += dn_up(sizeof(float) * (size_t)l->net->params[i]->n, DN_ALIGN);
+	return dn_layer_buffer(l, bytes, DN_LIFE_BACKWARD, true, (void **)&l->kept);
+}
+
 int layer_build(struct dn_net *net, int index, struct dn_section *s)
 {
 	struct dn_layer *l = &net->layers[index];
@@ -302,6 +380,8 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 	l->batch = net->local;
 	l->act = DN_ACT_LINEAR;
 	err = common_keys(l, s);
+	if (!err)
+		err = share_key(l, s);
 	if (!err)
 		err = dn_layer_set_inputs(l, 1, &before);
 	if (err)
@@ -320,6 +400,8 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 		l->inputs = net->inputs;
 	}
 	err = l->ops->setup(l, s);
+	if (!err)
+		err = share_count(l);
 	if (err)
 		return err;
 	for (int i = 0; i < l->n_inputs && !l->frozen; i++)

@@ -109,6 +109,8 @@ DN_EXPORT void dn_net_destroy(struct dn_net *net);      /* also destroys the sto
  * Before store->alloc only. Names follow the rules of [block] (unique, no '/', '.', ','). NULL names: block0, ...
  */
 DN_EXPORT int dn_net_set_blocks(struct dn_net *net, int n, const int *first, const char *const *names);
+/** dn_net_may_start_block() - false when a layer before @layer shares params with @layer or a later one */
+DN_EXPORT bool dn_net_may_start_block(const struct dn_net *net, int layer);
 DN_EXPORT bool dn_net_has_markers(const struct dn_net *net);
 /** dn_block_option() - a plugin's key of the [block] section as text, NULL when missing; marks it as used */
 DN_EXPORT const char *dn_block_option(struct dn_block *b, const char *key);

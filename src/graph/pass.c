@@ -121,14 +121,41 @@ static bool has_consumer(const struct dn_net *net, int layer)
 	return false;
 }
 
+/* Layers overwrite their params' gradients, so what later uses of the same params have left there is kept aside and
+ * added afterwards. */
+static int kept_gradients(struct dn_layer *l, bool add)
+{
+	struct dn_net *net = l->net;
+	const struct dn_backend *be = net->dev->be;
+	const struct dn_layer *o = &net->layers[l->owner];
+	char *at = (char *)l->kept;
+	int err = 0;
+
+	for (int i = o->first_param; i < o->first_param + o->n_params && !err && at; i++) {
+		struct dn_param *p = net->params[i];
+		const size_t bytes = sizeof(float) * (size_t)p->n;
+
+		if (p->role != DN_TRAINED)
+			continue;
+		if (add)
+			err = be->axpby(net->compute, p->n, 1, (const float *)(const void *)at, 1, p->grad);
+		else
+			err = be->copy(net->compute, at, p->grad, bytes);
+		at += dn_up(bytes, DN_ALIGN);
+	}
+	return err;
+}
+
 static int backward_layer(struct dn_layer *l)
 {
 	struct dn_net *net = l->net;
-	int err = 0;
+	int err = kept_gradients(l, false);
 
-	if (!l->seeds_delta && !has_consumer(net, l->index))
+	if (!err && !l->seeds_delta && !has_consumer(net, l->index))
 		err = net->dev->be->zero(net->compute, l->delta, sizeof(float) * (size_t)(l->batch * l->outputs));
-	return err ? err : l->ops->backward(l);
+	if (!err)
+		err = l->ops->backward(l);
+	return err ? err : kept_gradients(l, true);
 }
 
 static int backward_first_layer(const struct dn_net *net)

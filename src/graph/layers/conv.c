@@ -67,8 +67,6 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 	if (err)
 		return err;
 	dn_keys_ignore(s, ignored, DN_N(ignored));
-	if (dn_section_find(s, "share_index"))
-		return dn_section_fail(s, "share_index", -ENOTSUP, "share_index is not supported in this version");
 	if (sx != sy)
 		return dn_section_fail(s, "stride_x", -ENOTSUP, "stride_x=%lld stride_y=%lld: different strides are not supported in "
 				       "this version", (long long)sx, (long long)sy);

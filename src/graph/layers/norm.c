@@ -162,19 +162,21 @@ int norm_input(struct dn_layer *l, float **z)
 	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)z);
 }
 
-/* The statistics for the store's rolling update: the mean and the unbiased variance (legacy has it already). */
+/* The statistics for the store's rolling update: the mean and the unbiased variance (legacy has it already), averaged over
+ * the layers that share them. */
 static int give_stats(struct layer_norm *nm, struct dn_layer *l)
 {
 	const struct dn_backend *be = l->net->dev->be;
 	const struct dn_bn_desc *d = &nm->desc;
 	const int64_t n = d->n * d->hw;
+	const float part = 1 / (float)l->uses, add = l->use ? 1 : 0;
 	const float unbias = d->legacy || n < 2 ? 1 : (float)((double)n / (double)(n - 1));
 	int err = 0;
 
 	if (nm->rolling_mean->stat)
-		err = be->axpby(l->net->compute, d->c, 1, nm->mean, 0, nm->rolling_mean->stat);
+		err = be->axpby(l->net->compute, d->c, part, nm->mean, add, nm->rolling_mean->stat);
 	if (!err && nm->rolling_variance->stat)
-		err = be->axpby(l->net->compute, d->c, unbias, nm->variance, 0, nm->rolling_variance->stat);
+		err = be->axpby(l->net->compute, d->c, part * unbias, nm->variance, add, nm->rolling_variance->stat);
 	return err;
 }
 
