@@ -121,6 +121,16 @@ static int call_uncrop(const struct rig *r, const void *arg, const float *x, con
 	return r->be->crop_backward(r->st, arg, x, out, acc);
 }
 
+static int call_average(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
+{
+	return r->be->local_avg_forward(r->st, arg, x, out);
+}
+
+static int call_average_back(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
+{
+	return r->be->local_avg_backward(r->st, arg, x, out, acc);
+}
+
 /* copies and sums of at most nine numbers: two last bits */
 static void ops_that_move_points_equal_ref(void)
 {
@@ -129,6 +139,11 @@ static void ops_that_move_points_equal_ref(void)
 	static const struct dn_crop_desc crop[] = {
 		{ 2, 3, 9, 7, 5, 4, 2, -1, true, true, 7, 3, 11 }, { 5, 3, 60, 70, 50, 64, 1, 0, true, false, 7, 3, 0 },
 		{ 1, 1, 3, 3, 3, 3, 2, -1, true, true, 1, 1, 1 }, { 2, 2, 9, 8, 4, 5, 2, -1, false, true, 7, 3, 11 },
+	};
+	static const struct dn_pool_desc pool[] = {
+		{ .n = 2, .c = 3, .h = 5, .w = 4, .oh = 5, .ow = 4, .size = 2, .stride = 1, .pad = 1 },
+		{ .n = 3, .c = 9, .h = 30, .w = 31, .oh = 15, .ow = 16, .size = 3, .stride = 2, .pad = 2 },
+		{ .n = 1, .c = 1, .h = 2, .w = 2, .oh = 3, .ow = 3, .size = 2, .stride = 2, .pad = 4 },
 	};
 	static const int64_t turn[][3] = { { 1, 1, 1 }, { 3, 5, 7 }, { 2, 130, 250 } };
 
@@ -150,6 +165,12 @@ static void ops_that_move_points_equal_ref(void)
 
 		compare(call_crop, &crop[i], in, 0, out, 2e-7);
 		compare(call_uncrop, &crop[i], out, 0, in, 2e-7);
+	}
+	for (int i = 0; i < 3; i++) {
+		int64_t planes = pool[i].n * pool[i].c, in = planes * pool[i].h * pool[i].w, out = planes * pool[i].oh * pool[i].ow;
+
+		compare(call_average, &pool[i], in, 0, out, 2e-7);
+		compare(call_average_back, &pool[i], out, 0, in, 2e-7);
 	}
 	for (int i = 0; i < 3; i++)
 		compare(call_transpose, turn[i], turn[i][0] * turn[i][1] * turn[i][2], 0, turn[i][0] * turn[i][1] * turn[i][2], 2e-7);
@@ -199,6 +220,16 @@ static int call_binarize(const struct rig *r, const void *arg, const float *x, c
 	return r->be->binarize(r->st, s[0], s[1], acc, x, out);
 }
 
+static int call_scale(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
+{
+	return r->be->scale_forward(r->st, arg, z, x, out, acc);
+}
+
+static int call_scale_back(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
+{
+	return r->be->scale_backward(r->st, arg, x, z, out, acc);
+}
+
 /* a few last bits of float powers and exponentials */
 static void ops_over_channels_equal_ref(void)
 {
@@ -222,6 +253,13 @@ static void ops_over_channels_equal_ref(void)
 
 		compare(call_l2norm, l2[i], n, 0, n + l2[i][0] * l2[i][2], 2e-7);
 		compare(call_l2norm_back, l2[i], 2 * n, l2[i][0] * l2[i][2], n, 2e-7);
+	}
+	for (int i = 0; i < 9; i++) {
+		struct dn_scale_desc d = { l2[i / 3][0], l2[i / 3][1], l2[i / 3][2], (enum dn_scale)(i % 3) };
+		int64_t n = d.n * d.c * d.hw, na = i % 3 == DN_SCALE_CHANNEL ? d.n * d.c : i % 3 == DN_SCALE_POINT ? d.n * d.hw : n;
+
+		compare(call_scale, &d, n, na, n, 2e-7);
+		compare(call_scale_back, &d, n, n, na, 2e-7);
 	}
 	for (int i = 0; i < 4; i++)
 		compare(call_softmax, &soft[i], soft[i].n * soft[i].c * soft[i].hw, 0, soft[i].n * soft[i].c * soft[i].hw, 5e-7);

@@ -103,6 +103,7 @@ static void unsupported_keys_are_errors_and_harmless_ones_silent(void)
 	struct net_help t;
 
 	REFUSES("[net]\ninputs=3\ntime_steps=2\n[conn]\n", -ENOTSUP, "t.cfg:3: [net] time_steps=2");
+	REFUSES("[net]\ninputs=3\nrandom=1\n[conn]\n", -ENOTSUP, "t.cfg:3: [net] random=1");
 	REFUSES("[net]\ninputs=3\nlabel_smooth_eps=.1\n[conn]\n", -ENOTSUP, "label_smooth_eps=0.1");
 	REFUSES(NET "[conv]\nantialiasing=1\n", -ENOTSUP, "antialiasing=1");
 	REFUSES(NET "[conv]\nactivation=mush\n", -EINVAL, "t.cfg:7: [conv] activation=mush: unknown activation; known are linear");

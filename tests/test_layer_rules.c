@@ -99,6 +99,22 @@ static void upsample_repeats_and_a_negative_stride_sums(void)
 	REFUSES(RAMP(1, 4, 5, 1) "[upsample]\nstride=0\n", -EINVAL, "t.cfg:7: [upsample] stride=0");
 }
 
+static void local_average_counts_pixels_inside_only(void)
+{
+	static const float want[] = { (0 + 1 + 3 + 4) / 4.f, (1 + 2 + 4 + 5) / 4.f, (2 + 5) / 2.f, (3 + 4 + 6 + 7) / 4.f,
+				      (4 + 5 + 7 + 8) / 4.f, (5 + 8) / 2.f, (6 + 7) / 2.f, (7 + 8) / 2.f, 8 };
+
+	check_first(RAMP(1, 3, 3, 1) "[local_avgpool]\nsize=2\nstride=1\n", want, 9);
+}
+
+static void scaling_needs_fitting_shapes(void)
+{
+	REFUSES(RAMP(1, 3, 3, 1) "[conv]\nfilters=3\n[conv]\nfilters=2\n[sam]\nfrom=0\n", -EINVAL,
+		"t.cfg:11: [sam] layer 2: 3 x 3 x 2 cannot scale the 3 x 3 x 3 of layer 0");
+	REFUSES(RAMP(1, 3, 3, 1) "[conv]\nfilters=3\n[scale_channels]\nfrom=0\n", -EINVAL, "3 x 3 x 3 cannot scale");
+	REFUSES(RAMP(1, 3, 3, 1) "[conv]\nfilters=3\n[sam]\n", -EINVAL, "t.cfg:8: [sam] layer 1 needs the key from");
+}
+
 static void crop_centres_in_tests_and_adjusts(void)
 {
 	struct net_help t;
@@ -767,12 +783,40 @@ static void failed_allocations_while_adding_sizes_leak_nothing(void)
 	CU_FAIL("never got through");
 }
 
+static void failed_allocations_in_a_build_leak_nothing(void)
+{
+	char text[1024];
+
+	write_tree(tree_text);
+	snprintf(text, sizeof(text), RAMP(2, 8, 8, 3) "[crop]\ncrop_width=6\ncrop_height=6\n[conv]\nfilters=4\nactivation=swish\nxnor=1\n"
+		 "[lrn]\n[l2norm]\n[reorg]\nstride=2\n[reorg3d]\n[upsample]\n[local]\nfilters=2\nsize=2\n[deconv]\nfilters=2\n"
+		 "batch_normalize=1\nactivation=mish\n[sam]\nfrom=-1\n[local_avg]\nsize=2\n[activation]\n[conn]\noutput=7\n"
+		 "[conn]\noutput=7\n[conn]\noutput=7\nshare_index=-1\n[softmax]\ntree=%s\n[cost]\ntype=masked\n", tree_path);
+	for (uint64_t n = 1; n < 2000; n++) {
+		struct net_help t;
+		int err;
+
+		dn_mem_fail_at(n);
+		err = net_help_build(&t, "cpu", text, NULL);
+		dn_mem_fail_at(0);
+		if (!err) {
+			net_help_close(&t);
+			unlink(tree_path);
+			return;
+		}
+		CHECK_EQ(err, -ENOMEM);
+	}
+	CU_FAIL("never got through");
+}
+
 static const struct check_case cases[] = {
 	{ "reorg_keeps_the_order_that_weights_depend_on", reorg_keeps_the_order_that_weights_depend_on },
 	{ "reorg3d_moves_block_pixels_to_channels_and_reverse_undoes_it",
 	  reorg3d_moves_block_pixels_to_channels_and_reverse_undoes_it },
 	{ "reorg_flattens_and_appends_zeros", reorg_flattens_and_appends_zeros },
 	{ "upsample_repeats_and_a_negative_stride_sums", upsample_repeats_and_a_negative_stride_sums },
+	{ "local_average_counts_pixels_inside_only", local_average_counts_pixels_inside_only },
+	{ "scaling_needs_fitting_shapes", scaling_needs_fitting_shapes },
 	{ "crop_centres_in_tests_and_adjusts", crop_centres_in_tests_and_adjusts },
 	{ "crop_draws_place_and_flip_per_global_image", crop_draws_place_and_flip_per_global_image },
 	{ "lrn_sums_a_centred_window", lrn_sums_a_centred_window },
@@ -794,6 +838,7 @@ static const struct check_case cases[] = {
 	{ "resized_nets_compute_what_nets_of_that_size_do", resized_nets_compute_what_nets_of_that_size_do },
 	{ "sizes_that_change_params_are_refused", sizes_that_change_params_are_refused },
 	{ "failed_allocations_while_adding_sizes_leak_nothing", failed_allocations_while_adding_sizes_leak_nothing },
+	{ "failed_allocations_in_a_build_leak_nothing", failed_allocations_in_a_build_leak_nothing },
 	{ NULL, NULL },
 };
 

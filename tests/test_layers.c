@@ -117,6 +117,14 @@ static const struct grad_case grads[] = {
 	  "activation=linear\n" SSE, .5 },
 	{ "deconv_with_a_second_consumer", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\n"
 	  "activation=tanh\n[deconv]\nfilters=2\nsize=3\nstride=1\npad=1\nactivation=tanh\n[route]\nlayers=-1,0\n" SSE, .5 },
+	{ "scale_channels", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[avgpool]\n[connected]\noutput=3\n"
+	  "activation=logistic\n[scale_channels]\nfrom=0\nactivation=swish\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
+	{ "scale_pixels", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=1\nsize=3\npad=1\n"
+	  "activation=logistic\n[scale_channels]\nfrom=-2\nscale_wh=1\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
+	{ "sam", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	  "activation=logistic\n[sam]\nfrom=-2\nactivation=tanh\n[sam]\nfrom=-1\n" SSE, .5 },
+	{ "local_avgpool", IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n[local_avgpool]\nsize=3\nstride=2\n"
+	  "[local_avg]\nsize=2\nstride=1\n" SSE, .5 },
 	{ "shared_conv_bn", IMG "[convolutional]\nfilters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=tanh\n[convolutional]\n"
 	  "filters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=tanh\nshare_index=-1\n[convolutional]\nfilters=4\nsize=3\npad=1\n"
 	  "batch_normalize=1\nactivation=tanh\nshare_index=1\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },

@@ -114,6 +114,13 @@ struct dn_lrn_desc {                    /* N = kappa + alpha * sum of x^2 over c
 	float alpha, beta, kappa;
 };
 
+enum dn_scale { DN_SCALE_EACH, DN_SCALE_CHANNEL, DN_SCALE_POINT };
+
+struct dn_scale_desc {                  /* y[n, c, hw] = a * b; a is [n, c, hw], one a channel [n, c], or one a point [n, hw] */
+	int64_t n, c, hw;
+	enum dn_scale by;
+};
+
 struct dn_adam {                        /* see adam(); the factors of one param and step, rounded once by the caller */
 	float scale;                    /* of the gradient: 1 / images */
 	float rate;
@@ -225,6 +232,10 @@ struct dn_backend {
 	int (*avgpool_forward)(struct dn_stream *st, int64_t rows, int64_t hw, const float *x, float *y);
 	int (*avgpool_backward)(struct dn_stream *st, int64_t rows, int64_t hw, const float *dy, float *dx, bool acc);
 
+	/* mean over the part of each window that lies in the image; a window without such a part gives 0 */
+	int (*local_avg_forward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y);
+	int (*local_avg_backward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, float *dx, bool acc);
+
 	int (*dropout_forward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
 			       const float *x, float *y);
 	int (*dropout_backward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
@@ -277,6 +288,10 @@ struct dn_backend {
 				      float *dw);               /* overwrites dw */
 	int (*local_backward_data)(struct dn_stream *st, const struct dn_conv_desc *d, const float *dy, const float *w, float *dx,
 				   bool acc);
+	int (*scale_forward)(struct dn_stream *st, const struct dn_scale_desc *d, const float *a, const float *b, float *y, bool acc);
+	/* da (+)= dy * b, summed over what shares an a */
+	int (*scale_backward)(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da,
+			      bool acc);
 	/* y = +1 where x > 0, else -1, times the mean of |x| over the row when @mean */
 	int (*binarize)(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y);
 

@@ -439,5 +439,8 @@ const struct dn_layer_ops *const dn_layer_table[] = {
 	&crop_layer,
 	&local_layer,
 	&deconv_layer,
+	&scale_channels_layer,
+	&sam_layer,
+	&local_avgpool_layer,
 	NULL,
 };

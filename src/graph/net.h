@@ -42,6 +42,7 @@ struct dn_hyper {               /* [net]'s training keys */
 	double *scales;
 	enum dn_optimizer optimizer;
 	double beta1, beta2, eps;       /* B1, B2 and eps, of adam and adamw */
+	bool random;                    /* [net] random=1, for a caller that said multi_scale */
 	double rate_min;                /* of sgdr, whose first cycle lasts cycle batches, each next one cycle_mult times more */
 	int64_t cycle, cycle_mult;
 };
@@ -53,6 +54,7 @@ struct dn_net_options {
 	bool legacy_bn;                 /* or [net] legacy_bn=1 */
 	uint64_t seed;
 	int keep_output;                /* inference: layer whose output must survive the pass, -1 = the last only */
+	bool multi_scale;               /* the caller changes the size in training when hyper.random; else random=1 is an error */
 	bool cfg_batch_optional;        /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
 };
 

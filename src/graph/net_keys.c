@@ -9,7 +9,7 @@
 
 /* These would change the result and are not there: one value only. */
 static const struct dn_key_fixed fixed[] = {
-	{ "time_steps", 1 }, { "clip", 0 }, { "random", 0 }, { "notruth", 0 }, { "label_smooth_eps", 0 },
+	{ "time_steps", 1 }, { "clip", 0 }, { "notruth", 0 }, { "label_smooth_eps", 0 },
 	{ "mixup", 0 }, { "cutmix", 0 }, { "mosaic", 0 }, { "blur", 0 }, { "gaussian_noise", 0 },
 	{ "dynamic_minibatch", 0 }, { "ema_alpha", 0 }, { "loss_scale", 1 }, { "track", 0 }, { "contrastive", 0 },
 	{ "unsupervised", 0 }, { "adversarial_lr", 0 }, { "attention", 0 }, { "try_fix_nan", 0 },
@@ -187,6 +187,18 @@ static int input_read(struct dn_net *net, struct dn_section *s)
 	return 0;
 }
 
+/* Inference runs at one size, whatever the cfg trained with. */
+static int random_read(struct dn_net *net, struct dn_section *s)
+{
+	int64_t random;
+	int err = dn_section_int(s, "random", 0, 0, 1, &random);
+
+	if (!err && random && net->opt.train && !net->opt.multi_scale)
+		return dn_section_fail(s, "random", -ENOTSUP, "random=1 is not supported in this version, only 0");
+	net->hyper.random = !err && random;
+	return err;
+}
+
 int net_keys_read(struct dn_net *net)
 {
 	struct dn_section *s = net->cfg->net;
@@ -195,6 +207,8 @@ int net_keys_read(struct dn_net *net)
 
 	if (!err)
 		err = hyper_read(&net->hyper, s);
+	if (!err)
+		err = random_read(net, s);
 	if (!err)
 		err = dn_section_int(s, "legacy_bn", 0, 0, 1, &legacy);
 	if (!err)

@@ -283,10 +283,71 @@ int cpu_l2norm_backward(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, 
 	return 0;
 }
 
-/* --- local: unshared weights --- */
+/* --- scaling by another tensor --- */
 
-struct span {                           /* of the taps of a window that lie inside the input */
-	int64_t y0, y1, x0, x1;         /* kernel rows and columns, end exclusive */
+int cpu_scale_forward(struct dn_stream *st, const struct dn_scale_desc *d, const float *a, const float *b, float *y, bool acc)
+{
+	int nt = stream_threads(st);
+
+	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+	for (int64_t p = 0; p < d->n * d->c; p++) {
+		const float *from = b + p * d->hw;
+		const float *by = d->by == DN_SCALE_CHANNEL ? a + p : a + (d->by == DN_SCALE_POINT ? p / d->c : p) * d->hw;
+		const int64_t step = d->by == DN_SCALE_CHANNEL ? 0 : 1;
+		float *to = y + p * d->hw;
+
+		for (int64_t j = 0; j < d->hw; j++)
+			to[j] = (acc ? to[j] : 0) + by[j * step] * from[j];
+	}
+	return 0;
+}
+
+static void scale_points(const struct dn_scale_desc *d, int64_t image, const float *b, const float *dy, float *da, bool acc)
+{
+	for (int64_t at = 0; at < d->hw; at += POINTS) {
+		int64_t m = d->hw - at < POINTS ? d->hw - at : POINTS;
+		float *to = da + image * d->hw + at;
+		double sum[POINTS] = { 0 };
+
+		for (int64_t k = 0; k < d->c; k++)
+			for (int64_t j = 0; j < m; j++) {
+				int64_t e = (image * d->c + k) * d->hw + at + j;
+
+				sum[j] += (double)b[e] * (double)dy[e];
+			}
+		for (int64_t j = 0; j < m; j++)
+			to[j] = (acc ? to[j] : 0) + (float)sum[j];
+	}
+}
+
+int cpu_scale_backward(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da,
+		       bool acc)
+{
+	int nt = stream_threads(st);
+
+	if (d->by == DN_SCALE_EACH)
+		return cpu_scale_forward(st, d, b, dy, da, acc);
+	if (d->by == DN_SCALE_POINT) {
+		#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+		for (int64_t i = 0; i < d->n; i++)
+			scale_points(d, i, b, dy, da, acc);
+		return 0;
+	}
+	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+	for (int64_t p = 0; p < d->n * d->c; p++) {
+		double sum = 0;
+
+		for (int64_t j = 0; j < d->hw; j++)
+			sum += (double)b[p * d->hw + j] * (double)dy[p * d->hw + j];
+		da[p] = (acc ? da[p] : 0) + (float)sum;
+	}
+	return 0;
+}
+
+/* --- windows: unshared weights, means --- */
+
+struct span {                           /* of a window, what lies inside the input */
+	int64_t y0, y1, x0, x1;         /* rows and columns (local: of the kernel), end exclusive */
 };
 
 static struct span local_span(const struct dn_conv_desc *d, int64_t oy, int64_t ox)
@@ -397,6 +458,59 @@ int cpu_local_backward_data(struct dn_stream *st, const struct dn_conv_desc *d, 
 						dx[in + kx] += row[kx] * g;
 				}
 			}
+		}
+	}
+	return 0;
+}
+
+static struct span pool_span(const struct dn_pool_desc *d, int64_t oy, int64_t ox)
+{
+	int64_t top = oy * d->stride - d->pad / 2, left = ox * d->stride - d->pad / 2;
+	struct span s = {
+		.y0 = top < 0 ? 0 : top, .y1 = top + d->size > d->h ? d->h : top + d->size,
+		.x0 = left < 0 ? 0 : left, .x1 = left + d->size > d->w ? d->w : left + d->size,
+	};
+
+	return s;
+}
+
+int cpu_local_avg_forward(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y)
+{
+	int nt = stream_threads(st);
+	int64_t plane = d->h * d->w, points = d->oh * d->ow;
+
+	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * plane >= CPU_PARALLEL_MIN)
+	for (int64_t p = 0; p < d->n * d->c; p++)
+		for (int64_t o = 0; o < points; o++) {
+			struct span s = pool_span(d, o / d->ow, o % d->ow);
+			double sum = 0;
+
+			for (int64_t i = s.y0; i < s.y1; i++)
+				for (int64_t j = s.x0; j < s.x1; j++)
+					sum += (double)x[p * plane + i * d->w + j];
+			y[p * points + o] = s.y0 < s.y1 && s.x0 < s.x1 ?
+					    (float)(sum / (double)((s.y1 - s.y0) * (s.x1 - s.x0))) : 0;
+		}
+	return 0;
+}
+
+int cpu_local_avg_backward(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, float *dx, bool acc)
+{
+	int nt = stream_threads(st);
+	int64_t plane = d->h * d->w, points = d->oh * d->ow;
+
+	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * plane >= CPU_PARALLEL_MIN)
+	for (int64_t p = 0; p < d->n * d->c; p++) {
+		if (!acc)
+			memset(dx + p * plane, 0, (size_t)plane * sizeof(*dx));
+		for (int64_t o = 0; o < points; o++) {  /* windows may overlap: in order */
+			struct span s = pool_span(d, o / d->ow, o % d->ow);
+			float g = s.y0 < s.y1 && s.x0 < s.x1 ?
+				  (float)((double)dy[p * points + o] / (double)((s.y1 - s.y0) * (s.x1 - s.x0))) : 0;
+
+			for (int64_t i = s.y0; i < s.y1; i++)
+				for (int64_t j = s.x0; j < s.x1; j++)
+					dx[p * plane + i * d->w + j] += g;
 		}
 	}
 	return 0;

@@ -177,6 +177,87 @@ int ref_l2norm_backward(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, 
 	return 0;
 }
 
+static int64_t scale_at(const struct dn_scale_desc *d, int64_t e)
+{
+	switch (d->by) {
+	case DN_SCALE_CHANNEL:
+		return e / d->hw;
+	case DN_SCALE_POINT:
+		return e / (d->hw * d->c) * d->hw + e % d->hw;
+	default:
+		return e;
+	}
+}
+
+int ref_scale_forward(struct dn_stream *st, const struct dn_scale_desc *d, const float *a, const float *b, float *y, bool acc)
+{
+	for (int64_t e = 0; e < d->n * d->c * d->hw; e++)
+		put(&y[e], acc, (double)a[scale_at(d, e)] * b[e]);
+	return 0;
+}
+
+int ref_scale_backward(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da,
+		       bool acc)
+{
+	int64_t n = d->by == DN_SCALE_CHANNEL ? d->n * d->c : d->by == DN_SCALE_POINT ? d->n * d->hw : d->n * d->c * d->hw;
+
+	for (int64_t i = 0; i < n; i++) {
+		int64_t count = d->by == DN_SCALE_CHANNEL ? d->hw : d->by == DN_SCALE_POINT ? d->c : 1;
+		double sum = 0;
+
+		for (int64_t k = 0; k < count; k++) {
+			int64_t e = d->by == DN_SCALE_POINT ? (i / d->hw * d->c + k) * d->hw + i % d->hw : i * count + k;
+
+			sum += (double)b[e] * dy[e];
+		}
+		put(&da[i], acc, sum);
+	}
+	return 0;
+}
+
+/* points of the window of output (oy, ox) along one side: [*from, *to) */
+static void window(int64_t o, int64_t stride, int64_t size, int64_t pad, int64_t n, int64_t *from, int64_t *to)
+{
+	int64_t at = o * stride - pad / 2;
+
+	*from = at < 0 ? 0 : at;
+	*to = at + size > n ? n : at + size;
+}
+
+int ref_local_avg_forward(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y)
+{
+	for (int64_t e = 0; e < d->n * d->c * d->oh * d->ow; e++) {
+		const float *plane = x + e / (d->oh * d->ow) * d->h * d->w;
+		int64_t y0, y1, x0, x1;
+		double sum = 0;
+
+		window(e / d->ow % d->oh, d->stride, d->size, d->pad, d->h, &y0, &y1);
+		window(e % d->ow, d->stride, d->size, d->pad, d->w, &x0, &x1);
+		for (int64_t i = y0; i < y1; i++)
+			for (int64_t j = x0; j < x1; j++)
+				sum += plane[i * d->w + j];
+		y[e] = (float)(y0 < y1 && x0 < x1 ? sum / (double)((y1 - y0) * (x1 - x0)) : 0);
+	}
+	return 0;
+}
+
+int ref_local_avg_backward(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, float *dx, bool acc)
+{
+	if (!acc)
+		memset(dx, 0, sizeof(*dx) * (size_t)(d->n * d->c * d->h * d->w));
+	for (int64_t e = 0; e < d->n * d->c * d->oh * d->ow; e++) {
+		float *plane = dx + e / (d->oh * d->ow) * d->h * d->w;
+		int64_t y0, y1, x0, x1;
+
+		window(e / d->ow % d->oh, d->stride, d->size, d->pad, d->h, &y0, &y1);
+		window(e % d->ow, d->stride, d->size, d->pad, d->w, &x0, &x1);
+		for (int64_t i = y0; i < y1; i++)
+			for (int64_t j = x0; j < x1; j++)
+				plane[i * d->w + j] += (float)(dy[e] / (double)((y1 - y0) * (x1 - x0)));
+	}
+	return 0;
+}
+
 /* --- local --- */
 
 /* offset of a tap in x, -1 outside */

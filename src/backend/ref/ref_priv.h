@@ -68,6 +68,11 @@ int ref_local_backward_weights(struct dn_stream *st, const struct dn_conv_desc *
 			     float *dw);
 int ref_local_backward_data(struct dn_stream *st, const struct dn_conv_desc *d, const float *dy, const float *w, float *dx,
 			  bool acc);
+int ref_local_avg_forward(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y);
+int ref_local_avg_backward(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, float *dx, bool acc);
+int ref_scale_forward(struct dn_stream *st, const struct dn_scale_desc *d, const float *a, const float *b, float *y, bool acc);
+int ref_scale_backward(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da,
+		     bool acc);
 int ref_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y);
 int ref_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum,
 	    float decay);

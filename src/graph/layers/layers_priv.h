@@ -6,7 +6,8 @@
 
 extern const struct dn_layer_ops conv_layer, connected_layer, maxpool_layer, avgpool_layer, batchnorm_layer,
 	dropout_layer, softmax_layer, cost_layer, shortcut_layer, route_layer, activation_layer, logistic_layer, l2norm_layer,
-	lrn_layer, upsample_layer, reorg_layer, reorg3d_layer, crop_layer, local_layer, deconv_layer;
+	lrn_layer, upsample_layer, reorg_layer, reorg3d_layer, crop_layer, local_layer, deconv_layer,
+	scale_channels_layer, sam_layer, local_avgpool_layer;
 
 struct layer_norm {
 	struct dn_bn_desc desc;
