@@ -1,7 +1,10 @@
 /* Layers against plain double loops over what Darknet defines, their first values and files' order, and bad keys. */
 #include <float.h>
 #include <unistd.h>
+#include "base/file.h"
+#include "base/group.h"
 #include "graph/tree.h"
+#include "io/weights.h"
 #include "net_help.h"
 
 #define RAMP(n, h, w, c) "[net]\nbatch=" #n "\nwidth=" #w "\nheight=" #h "\nchannels=" #c "\n"
@@ -321,6 +324,50 @@ static void deconvolution_orders_its_params_as_files_do(void)
 	/* sigma = .02 * output pixels / input pixels */
 	CU_ASSERT(fabs(t.net->params[4]->init.a - .02 * 9 / 4) < 1e-12);
 	net_help_close(&t);
+}
+
+/* The order of a file: bias and statistics before a deconvolution's weights, behind a connected layer's; a shared layer
+ * has nothing. All values come back. */
+static void files_hold_the_new_layers_in_darknets_order(void)
+{
+	static const char text[] = RAMP(1, 4, 4, 2) "[deconv]\nfilters=3\nsize=2\nbatch_normalize=1\n[local]\nfilters=2\nsize=3\n"
+		"[connected]\noutput=4\n[connected]\noutput=4\n[connected]\noutput=4\nshare_index=-1\n";
+	/* floats of each part in file order */
+	static const int64_t parts[] = { 3, 3, 3, 3, 2 * 3 * 4, 18, 9 * 2 * 27, 4, 4 * 18, 4, 16 };
+	const struct dn_group alone = { .world = 1 };
+	struct dn_weights_info info;
+	struct net_help t, u;
+	char path[64], *file;
+	const float *at;
+	int64_t bytes, total = 0;
+	size_t n;
+
+	snprintf(path, sizeof(path), "/tmp/layer_rules_%d.weights", (int)getpid());
+	CHECK_OK_FATAL(net_help_build(&t, "cpu", text, NULL));
+	CHECK_OK(net_help_ready(&t, false));
+	CHECK_EQ(t.net->n_params, 11);
+	for (int i = 0; i < 11; i++) {
+		CHECK_EQ(t.net->params[i]->n, parts[i]);
+		total += parts[i];
+		for (int64_t e = 0; e < parts[i]; e++)
+			t.net->params[i]->value[e] = (float)(i * 1000 + e);
+	}
+	CHECK_OK_FATAL(dn_weights_save(t.net, path, 7, -1, &alone, &bytes));
+	CHECK_EQ(bytes, 20 + 4 * total);
+	CHECK_OK_FATAL(dn_file_read(path, 1 << 20, &file, &n));
+	at = (const float *)(const void *)(file + 20);
+	for (int i = 0; i < 11; i++)
+		for (int64_t e = 0; e < parts[i]; e++)
+			CU_ASSERT(*at++ == (float)(i * 1000 + e));
+	dn_free(file);
+	CHECK_OK_FATAL(net_help_build(&u, "ref", text, NULL));
+	CHECK_OK(net_help_ready(&u, false));
+	CHECK_OK(dn_weights_load(u.net, path, -1, false, &info));
+	for (int i = 0; i < 11; i++)
+		CHECK_BITS(u.net->params[i]->value, t.net->params[i]->value, sizeof(float) * (size_t)parts[i]);
+	net_help_close(&u);
+	net_help_close(&t);
+	unlink(path);
 }
 
 static double sign_of(double v)
@@ -824,6 +871,7 @@ static const struct check_case cases[] = {
 	{ "local_has_weights_of_its_own_at_every_point", local_has_weights_of_its_own_at_every_point },
 	{ "deconvolution_scatters_each_input_pixel", deconvolution_scatters_each_input_pixel },
 	{ "deconvolution_orders_its_params_as_files_do", deconvolution_orders_its_params_as_files_do },
+	{ "files_hold_the_new_layers_in_darknets_order", files_hold_the_new_layers_in_darknets_order },
 	{ "binary_convolution_uses_signs_forward_and_real_numbers_backward",
 	  binary_convolution_uses_signs_forward_and_real_numbers_backward },
 	{ "costs_follow_their_formulas", costs_follow_their_formulas },

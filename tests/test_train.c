@@ -675,7 +675,7 @@ static void values_of(const struct dn_net *net, float *out)
 	}
 }
 
-static void a_resumed_run_equals_an_uninterrupted_one(void)
+static void resume_equals_uninterrupted(const char *cfg)
 {
 	float whole[128], resumed[128];
 	struct dn_loop_step s;
@@ -685,7 +685,7 @@ static void a_resumed_run_equals_an_uninterrupted_one(void)
 	memset(whole, 0, sizeof(whole));
 	memset(resumed, 0, sizeof(resumed));
 	CHECK_OK_FATAL(dn_remove_tree(path_of("r")));
-	open_run(&r, HEAD(8, 2, 12) NORM, "r", 30);
+	open_run(&r, cfg, "r", 30);
 	r.c.save_every = 7;
 	CHECK_OK_FATAL(create(&r));
 	CHECK_OK_FATAL(dn_loop_run(r.l));
@@ -693,7 +693,7 @@ static void a_resumed_run_equals_an_uninterrupted_one(void)
 	loss = r.e.last_loss;
 	close_run(&r);
 
-	open_run(&r, HEAD(8, 2, 12) NORM, "r2", 30);
+	open_run(&r, cfg, "r2", 30);
 	CHECK_OK_FATAL(create(&r));
 	CHECK_OK_FATAL(dn_loop_step(r.l, &s));          /* a loader that has to be thrown away */
 	CHECK_EQ(dn_ckpt_newest(path_of("r/tiny.ckpt")), 12);   /* the end is kept as well */
@@ -705,6 +705,18 @@ static void a_resumed_run_equals_an_uninterrupted_one(void)
 	CHECK_EQ(r.e.last_loss == loss, 1);
 	CHECK_BITS(resumed, whole, sizeof(whole));
 	close_run(&r);
+}
+
+static void a_resumed_run_equals_an_uninterrupted_one(void)
+{
+	resume_equals_uninterrupted(HEAD(8, 2, 12) NORM);
+}
+
+/* both moments are in the checkpoint, and t goes on counting */
+static void a_resumed_adam_equals_an_uninterrupted_one(void)
+{
+	resume_equals_uninterrupted(HEAD(8, 2, 12) "optimizer=adam\nB1=.8\n" NORM);
+	resume_equals_uninterrupted(HEAD(8, 2, 12) "optimizer=adamw\neps=1e-4\n" NORM);
 }
 
 static void resuming_another_run_is_refused_unless_forced(void)
@@ -1140,6 +1152,7 @@ static const struct check_case cases[] = {
 	{ "the_log_has_its_events_and_fields", the_log_has_its_events_and_fields },
 	{ "steps_after_the_first_allocate_nothing", steps_after_the_first_allocate_nothing },
 	{ "a_resumed_run_equals_an_uninterrupted_one", a_resumed_run_equals_an_uninterrupted_one },
+	{ "a_resumed_adam_equals_an_uninterrupted_one", a_resumed_adam_equals_an_uninterrupted_one },
 	{ "resuming_another_run_is_refused_unless_forced", resuming_another_run_is_refused_unless_forced },
 	{ "a_loss_that_is_not_finite_ends_the_run_without_final_files", a_loss_that_is_not_finite_ends_the_run_without_final_files },
 	{ "weights_past_the_last_batch_warn_and_still_write_files", weights_past_the_last_batch_warn_and_still_write_files },
