@@ -329,7 +329,7 @@ static int call_local_data(const struct rig *r, const void *arg, const float *x,
 	return r->be->local_backward_data(r->st, arg, x, z, out, acc);
 }
 
-/* float sums over images or windows in another order than ref's */
+/* float sums over images or windows in another order than ref's: a few last bits of at most 630 terms */
 static void local_of_cpu_equals_ref(void)
 {
 	static const struct dn_conv_desc all[] = {
@@ -337,10 +337,13 @@ static void local_of_cpu_equals_ref(void)
 		{ .n = 2, .c = 2, .h = 7, .w = 8, .k = 3, .oh = 4, .ow = 4, .groups = 1, .size = 5, .stride = 2, .pad = 1, .dilation = 1 },
 		{ .n = 3, .c = 4, .h = 9, .w = 9, .k = 5, .oh = 9, .ow = 9, .groups = 1, .size = 3, .stride = 1, .pad = 1, .dilation = 1 },
 		{ .n = 1, .c = 1, .h = 1, .w = 1, .k = 1, .oh = 1, .ow = 1, .groups = 1, .size = 4, .stride = 3, .pad = 4, .dilation = 1 },
+		/* more images, filters and taps than go together, and a window of more taps than that */
+		{ .n = 9, .c = 70, .h = 4, .w = 5, .k = 65, .oh = 2, .ow = 3, .groups = 1, .size = 3, .stride = 2, .pad = 1, .dilation = 1 },
+		{ .n = 2, .c = 2, .h = 25, .w = 26, .k = 3, .oh = 2, .ow = 3, .groups = 1, .size = 24, .stride = 1, .pad = 0, .dilation = 1 },
 	};
 
 	rigs_open();
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 6; i++) {
 		const struct dn_conv_desc *d = &all[i];
 		int64_t nx = d->n * d->c * d->h * d->w, ny = d->n * d->k * d->oh * d->ow;
 		int64_t nw = d->oh * d->ow * d->k * d->c * d->size * d->size;
