@@ -46,7 +46,7 @@ static int softmax_tree(struct dn_layer *l, struct dn_section *s)
 static int softmax_keys(struct dn_layer *l, struct dn_section *s)
 {
 	struct softmax *sm = l->priv;
-	int64_t noloss, groups, spatial;
+	int64_t noloss, groups, spatial = 0;
 	double t;
 	int err = dn_section_int(s, "groups", 1, 1, l->inputs < INT32_MAX ? l->inputs : INT32_MAX, &groups);
 
