@@ -56,7 +56,7 @@ void data_unmap(void *map, size_t bytes)
 		munmap(map, bytes);
 }
 
-static bool looks_like_text(const unsigned char *p, size_t n)
+bool data_text_only(const unsigned char *p, size_t n)
 {
 	for (size_t i = 0; i < n && i < 256; i++)
 		if ((p[i] < 32 && p[i] != '\n' && p[i] != '\r' && p[i] != '\t') || p[i] == 127)
@@ -79,6 +79,11 @@ static const char *kind_of(const unsigned char *p, size_t n)
 		{ "\x89PNG", 4, "a PNG image" },
 		{ "\xff\xd8\xff", 3, "a JPEG image" },
 		{ "\x89HDF", 4, "an HDF5 file" },
+		{ "GIF8", 4, "a GIF image" },
+		{ "RIFF", 4, "a RIFF file (WebP image?)" },
+		{ "II*\0", 4, "a TIFF image" },
+		{ "MM\0*", 4, "a TIFF image" },
+		{ "8BPS", 4, "a Photoshop image" },
 	};
 	size_t skip = 0;
 
@@ -92,7 +97,7 @@ static const char *kind_of(const unsigned char *p, size_t n)
 	if ((n - skip >= 9 && !strncasecmp((const char *)p + skip, "<!doctype", 9)) ||
 	    (n - skip >= 5 && !strncasecmp((const char *)p + skip, "<html", 5)))
 		return "an HTML page: a download that went wrong?";
-	return looks_like_text(p, n) ? "a text file" : NULL;
+	return data_text_only(p, n) ? "a text file" : NULL;
 }
 
 int data_fail_kind(const char *path, const char *wanted, const unsigned char *p, size_t n)
