@@ -112,6 +112,21 @@ int data_fail_kind(const char *path, const char *wanted, const unsigned char *p,
 	return dn_fail(-EINVAL, DATA_PATH ": not %s: it starts with the bytes%s", path, wanted, hex);
 }
 
+int data_check_text(const char *path, const char *wanted, const unsigned char *p, size_t n)
+{
+	const void *nul = n ? memchr(p, 0, n) : NULL;
+	const char *what = kind_of(p, n);
+
+	if (!n)
+		return dn_fail(-EINVAL, DATA_PATH ": is empty, not %s", path, wanted);
+	/* a path may start like another kind of file does, but not like these two */
+	if (!data_text_only(p, n) || (what && (strstr(what, "git-lfs") || strstr(what, "HTML"))))
+		return data_fail_kind(path, wanted, p, n);
+	if (nul)
+		return dn_fail(-EINVAL, DATA_PATH ": not %s: byte %zu is 0", path, wanted, (size_t)((const unsigned char *)nul - p));
+	return 0;
+}
+
 const char *data_shape_text(int n_dims, const int64_t *shape, char *out, size_t cap)
 {
 	size_t n = 0;

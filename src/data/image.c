@@ -21,24 +21,40 @@
 
 /* --- reading --- */
 
-/* The whole file, into the arena. */
+static int cannot_read(const char *path)
+{
+	return dn_fail(-errno, DATA_PATH ": cannot read the image: %s", path, strerror(errno));
+}
+
+static int need_file(const char *path, const struct stat *st)
+{
+	if (S_ISDIR(st->st_mode))
+		return dn_fail(-EISDIR, DATA_PATH ": is a folder, not an image", path);
+	if (!S_ISREG(st->st_mode))
+		return dn_fail(-EINVAL, DATA_PATH ": is no regular file, so no image", path);
+	if (st->st_size > MAX_FILE_BYTES)
+		return dn_fail(-EFBIG, DATA_PATH ": has %lld bytes; images of at most %lld are read", path, (long long)st->st_size,
+			       (long long)MAX_FILE_BYTES);
+	return 0;
+}
+
+/* The whole file, into the arena. Looks before it opens, as opening a device can have effects. */
 static int read_file(struct image_arena *a, const char *path, unsigned char **out, size_t *n)
 {
 	struct stat st;
 	unsigned char *p;
 	size_t have = 0;
-	int err = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd, err;
 
+	if (stat(path, &st))
+		return cannot_read(path);
+	err = need_file(path, &st);
+	if (err)
+		return err;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
-		return dn_fail(-errno, DATA_PATH ": cannot read the image: %s", path, strerror(errno));
-	if (fstat(fd, &st))
-		err = dn_fail(-errno, DATA_PATH ": cannot read the image: %s", path, strerror(errno));
-	else if (!S_ISREG(st.st_mode))
-		err = dn_fail(-EINVAL, DATA_PATH ": is %s, not an image", path, S_ISDIR(st.st_mode) ? "a folder" : "no regular file");
-	else if (st.st_size > MAX_FILE_BYTES)
-		err = dn_fail(-EFBIG, DATA_PATH ": has %lld bytes; images of at most %lld are read", path, (long long)st.st_size,
-			      (long long)MAX_FILE_BYTES);
+		return cannot_read(path);
+	err = fstat(fd, &st) ? cannot_read(path) : need_file(path, &st);
 	if (err)
 		goto out;
 	p = image_arena_get(a, (size_t)st.st_size + 1);
@@ -52,7 +68,7 @@ static int read_file(struct image_arena *a, const char *path, unsigned char **ou
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k < 0)
-			err = dn_fail(-errno, DATA_PATH ": cannot read the image: %s", path, strerror(errno));
+			err = cannot_read(path);
 		if (k <= 0)
 			break;
 		have += (size_t)k;
