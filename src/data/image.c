@@ -82,21 +82,11 @@ out:
 	return err;
 }
 
-static bool starts(const unsigned char *p, size_t n, const char *with, size_t k)
-{
-	return n >= k && !memcmp(p, with, k);
-}
-
-static bool is_png(const unsigned char *p, size_t n)
-{
-	return starts(p, n, "\x89PNG\r\n\x1a\n", 8);
-}
-
 /* One of the kinds that are read, by its first bytes; a TGA has none. */
 static bool known_start(const unsigned char *p, size_t n)
 {
-	return is_png(p, n) || starts(p, n, "\xff\xd8", 2) || starts(p, n, "BM", 2) || starts(p, n, "P5", 2) ||
-	       starts(p, n, "P6", 2);
+	return image_is_png(p, n) || image_is_jpeg(p, n) || image_starts(p, n, "BM", 2) || image_starts(p, n, "P5", 2) ||
+	       image_starts(p, n, "P6", 2);
 }
 
 static int cannot_decode(const char *path, const unsigned char *p, size_t n, const char *why)
@@ -108,19 +98,23 @@ static int cannot_decode(const char *path, const unsigned char *p, size_t n, con
 	return dn_fail(-EINVAL, DATA_PATH ": the image cannot be decoded: %s", path, why);
 }
 
-/* What a file of @n bytes can hold at most: deflate packs 1032 to 1, and a PNG has at least a bit a pixel; a progressive JPEG
- * can have a bit for 512 pixels. The other kinds pack less. */
-static bool plausible(const unsigned char *p, size_t n, int w, int h)
+static int check_size(const char *path, int64_t w, int64_t h)
 {
-	int64_t per_byte = is_png(p, n) ? 8 * 1032 : 8 * 512;
+	if (w < 1 || h < 1 || w > DN_IMAGE_MAX_SIDE || h > DN_IMAGE_MAX_SIDE || w * h > DN_IMAGE_MAX_PIXELS)
+		return dn_fail(-EFBIG, DATA_PATH ": an image of %lld x %lld pixels; read are sides of 1 to %d, at most %lld pixels", path,
+			       (long long)w, (long long)h, DN_IMAGE_MAX_SIDE, (long long)DN_IMAGE_MAX_PIXELS);
+	return 0;
+}
 
-	return (int64_t)w * h <= (int64_t)n * per_byte;
+static int64_t be32(const unsigned char *p)
+{
+	return (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
 }
 
 int image_decode_bytes(struct image_arena *a, const unsigned char *p, size_t n, const char *path, int64_t c, struct dn_view *out)
 {
 	unsigned char *pixels = NULL;
-	int w = 0, h = 0, file_c = 0;
+	int w = 0, h = 0, file_c = 0, err;
 	const char *why;
 
 	if (c != 1 && c != 3)
@@ -128,14 +122,19 @@ int image_decode_bytes(struct image_arena *a, const unsigned char *p, size_t n, 
 			       path, (long long)c);
 	if (data_text_only(p, n) && !known_start(p, n))
 		return cannot_decode(path, p, n, "");   /* the test for TGA takes much for one */
+	if (image_is_png(p, n) && n >= 24) {          /* the decoder would call it unknown */
+		err = check_size(path, be32(p + 16), be32(p + 20));
+		if (err)
+			return err;
+	}
 	why = image_stb_info(a, p, n, &w, &h, &file_c);
 	if (why)
 		return cannot_decode(path, p, n, why);
-	if (w < 1 || h < 1 || (int64_t)w * h > DN_IMAGE_MAX_PIXELS)
-		return dn_fail(-EFBIG, DATA_PATH ": an image of %d x %d pixels; at most %lld are read", path, w, h,
-			       (long long)DN_IMAGE_MAX_PIXELS);
-	if (!plausible(p, n, w, h))
-		return dn_fail(-EINVAL, DATA_PATH ": says that it has %d x %d pixels, which %zu bytes cannot hold", path, w, h, n);
+	err = check_size(path, w, h);
+	if (!err)
+		err = image_check(path, p, n, w, h);
+	if (err)
+		return err;
 	why = image_stb_decode(a, p, n, (int)c, &pixels, &w, &h);
 	if (why)
 		return cannot_decode(path, p, n, why);
@@ -162,7 +161,7 @@ int dn_image_read(struct dn_image *out, const char *path, int64_t c)
 	struct dn_view v = { 0 };
 	float *x = NULL;
 	size_t bytes = 0;
-	int err = image_arena_init(&a);
+	int err = image_arena_init(&a, IMAGE_ARENA_ONCE);
 
 	if (!err)
 		err = image_decode(&a, path, c, &v);
@@ -190,7 +189,7 @@ int dn_image_read_fit(const char *path, enum dn_fit fit, float *out, int64_t w, 
 {
 	struct image_arena a = { 0 };
 	struct dn_view v = { 0 };
-	int err = image_arena_init(&a);
+	int err = image_arena_init(&a, IMAGE_ARENA_ONCE);
 
 	if (!err)
 		err = image_decode(&a, path, c, &v);

@@ -25,7 +25,6 @@
 #endif
 
 #define HEAD ((size_t)16)               /* bytes in front of a block: its size */
-#define START_BYTES ((size_t)32 << 20)  /* mapped, not touched: enough for photographs of 4 million pixels */
 #define LIMIT_BYTES ((size_t)2 << 30)   /* of one decoding */
 
 struct image_chunk {
@@ -50,13 +49,13 @@ static void open_all(struct image_arena *a)
 		OPEN(a->base, a->cap);
 }
 
-int image_arena_init(struct image_arena *a)
+int image_arena_init(struct image_arena *a, size_t bytes)
 {
 	*a = (struct image_arena){ 0 };
-	a->base = dn_alloc(START_BYTES);
+	a->base = dn_alloc(bytes);
 	if (!a->base)
 		return -ENOMEM;
-	a->cap = START_BYTES;
+	a->cap = bytes;
 	CLOSE(a->base, a->cap);
 	return 0;
 }
@@ -101,7 +100,7 @@ int image_arena_reset(struct image_arena *a)
 
 static void *get_chunk(struct image_arena *a, size_t bytes)
 {
-	struct image_chunk *c = dn_alloc(sizeof(*c) + bytes);
+	struct image_chunk *c = dn_zalloc(sizeof(*c) + bytes);
 
 	if (!c)
 		return NULL;
@@ -124,6 +123,7 @@ void *image_arena_get(struct image_arena *a, size_t bytes)
 	a->used += HEAD + dn_up(bytes, HEAD);
 	set_size(p, bytes);
 	OPEN(p, bytes);
+	memset(p, 0, bytes);                    /* a damaged file may leave parts unwritten: they are always the same */
 	return p;
 }
 

@@ -17,7 +17,9 @@ struct image_arena {
 	jmp_buf bail;                   /* where a decoder that finds itself in a state it excludes goes */
 };
 
-int image_arena_init(struct image_arena *a);
+#define IMAGE_ARENA_ONCE ((size_t)256 << 10)    /* first size for one file, and for many: not touched before it is used, */
+#define IMAGE_ARENA_MANY ((size_t)32 << 20)     /* and enough for photographs of 4 million pixels */
+int image_arena_init(struct image_arena *a, size_t bytes);
 void image_arena_fini(struct image_arena *a);   /* legal on a zeroed one */
 int image_arena_reset(struct image_arena *a);
 void *image_arena_get(struct image_arena *a, size_t bytes);     /* NULL: no memory, no message */
@@ -28,6 +30,12 @@ void image_arena_put(struct image_arena *a, void *p);
 const char *image_stb_info(struct image_arena *a, const unsigned char *p, size_t n, int *w, int *h, int *c);
 /* Pixels of @c channels by byte, in the arena; NULL or why not. */
 const char *image_stb_decode(struct image_arena *a, const unsigned char *p, size_t n, int c, unsigned char **out, int *w, int *h);
+
+bool image_starts(const unsigned char *p, size_t n, const char *with, size_t k);
+bool image_is_png(const unsigned char *p, size_t n);
+bool image_is_jpeg(const unsigned char *p, size_t n);
+/* image_check() - the @n bytes can hold @w x @h pixels, and nothing in them leads the decoder astray */
+int image_check(const char *path, const unsigned char *p, size_t n, int w, int h);
 
 /* A file as @c channels; the view is valid until the arena's next reset, which the call itself starts with. */
 int image_decode(struct image_arena *a, const char *path, int64_t c, struct dn_view *out);

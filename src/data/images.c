@@ -36,7 +36,7 @@ static struct scratch *make_scratch(void)
 {
 	struct scratch *s = dn_zalloc(sizeof(*s));
 
-	if (s && image_arena_init(&s->arena)) {
+	if (s && image_arena_init(&s->arena, IMAGE_ARENA_MANY)) {
 		dn_free(s);
 		return NULL;
 	}
