@@ -119,14 +119,37 @@ int image_check_jpeg(const char *path, const unsigned char *p, size_t n)
 	return 0;
 }
 
+static bool is_progressive(const unsigned char *p, size_t n)
+{
+	size_t at = 2;
+	int m;
+
+	while ((m = next_marker(p, n, &at)) && m != 0xd9 && at + 2 <= n) {
+		if (m == 0xc2)
+			return true;
+		if (m != 0x01 && m != 0xd8)
+			at += (size_t)p[at] << 8 | p[at + 1];
+	}
+	return false;
+}
+
+/* What deflate can have packed 1032 to 1. */
+static int64_t png_bytes(const unsigned char *p, size_t n, int64_t w, int64_t h)
+{
+	static const unsigned char channels[7] = { 1, 0, 3, 1, 2, 0, 4 };
+	int64_t bits = n > 25 && p[25] < 7 ? (int64_t)p[24] * channels[p[25]] : 1;
+
+	return h * (1 + (w * bits + 7) / 8) / 1032;
+}
+
 int image_check(const char *path, const unsigned char *p, size_t n, int w, int h)
 {
 	int64_t pixels = (int64_t)w * h, need = 0;
 
-	if (image_is_png(p, n))                       /* deflate packs 1032 to 1, and a pixel has at least a bit */
-		need = pixels / (8 * 1032);
-	else if (image_is_jpeg(p, n))   /* a progressive one can have a bit for 512 pixels */
-		need = pixels / (8 * 512);
+	if (image_is_png(p, n))
+		need = png_bytes(p, n, w, h);
+	else if (image_is_jpeg(p, n))           /* a block of 64 pixels has two bits, a progressive one can do with one */
+		need = pixels / (is_progressive(p, n) ? 512 : 256);
 	else if (image_starts(p, n, "BM", 2))
 		need = bmp_bytes(p, n, w, h);
 	else
