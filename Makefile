@@ -23,17 +23,21 @@ endif
 ifeq ($(TSAN),1)
 CONFIG := tsan
 endif
+ifeq ($(WERROR),1)
+CONFIG := $(CONFIG)-werror
+endif
 B ?= build/$(CONFIG)
 Q := $(if $(filter 1,$(V)),,@)
 
 CC := gcc
 WARN := -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
 OPT := -O2 -ftree-vectorize -g -fno-omit-frame-pointer
-CFLAGS_ALL := -std=gnu11 $(WARN) $(OPT) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -march=x86-64-v2 \
+CFLAGS_ALL := -std=gnu11 $(WARN) $(OPT) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-trapping-math -march=x86-64-v2 \
 	-Isrc -DDN_VERSION='"$(VERSION)"'
 ifeq ($(ASAN),1)
 CFLAGS_ALL += -fsanitize=address,undefined -fno-sanitize-recover=undefined
 LDFLAGS_ALL += -fsanitize=address,undefined
+TEST_LDFLAGS := -Wl,-u,plugin_keep_loaded     # src/plugin/keep.c
 endif
 ifeq ($(TSAN),1)
 CFLAGS_ALL += -fsanitize=thread
@@ -63,7 +67,7 @@ PLUGIN_SO := $(PLUGINS:%=$(B)/plugins/%.so)
 # plugins/NAME/plugin.mk may set NAME_CFLAGS and NAME_LIBS
 -include $(wildcard plugins/*/plugin.mk)
 
-.PHONY: all lib plugins tests test test-asan test-tsan check-all demo asan tsan tidy format format-check bench fuzz install \
+.PHONY: all lib plugins tests test test-asan test-tsan check-all demo asan tsan tidy format format-check golden bench fuzz install \
 	uninstall help clean
 all: $(PROG) $(PLUGIN_SO) $(if $(filter $(B),build/release),darknet) ## program and plugins; ./darknet is a link to the program
 lib: $(LIB) ## the library alone
@@ -112,14 +116,14 @@ MTEST_BIN := $(MTEST_SRC:tests/%.c=$(B)/tests/%)
 $(B)/tests/test_%: $(B)/obj/tests/test_%.o $(LIB)
 	@mkdir -p $(@D)
 	@$(if $(filter 1,$(V)),,echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(TEST_LIBS) $(LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $< $(LIB) $(TEST_LIBS) $(LIBS)
 
 define plugin_test_rules
 $(B)/tests/$(1)/test_%: EXTRA_CFLAGS += -Iplugins/$(1)
 $(B)/tests/$(1)/test_%: $(B)/obj/tests/$(1)/test_%.o $$($(1)_OBJ) $(LIB)
 	@mkdir -p $$(@D)
 	@$$(if $$(filter 1,$$(V)),,echo "  LD    $$@")
-	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$< $$($(1)_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $$($(1)_LIBS)
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $$@ $$< $$($(1)_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $$($(1)_LIBS)
 endef
 $(foreach p,$(PLUGINS),$(eval $(call plugin_test_rules,$(p))))
 $(B)/obj/tests/fsdp/%.o $(B)/obj/tests/mpi/%.o: EXTRA_CFLAGS += -Iplugins/fsdp $(fsdp_CFLAGS)
@@ -127,7 +131,7 @@ $(B)/obj/tests/fsdp/%.o $(B)/obj/tests/mpi/%.o: EXTRA_CFLAGS += -Iplugins/fsdp $
 $(B)/tests/mpi/test_%: $(B)/obj/tests/mpi/test_%.o $(fsdp_OBJ) $(LIB)
 	@mkdir -p $(@D)
 	@$(if $(filter 1,$(V)),,echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(fsdp_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $(fsdp_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $< $(fsdp_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $(fsdp_LIBS)
 .SECONDARY:
 
 tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) ## build the test programs without running them
@@ -174,14 +178,18 @@ fuzz: $(FUZZ_BIN) ## build the fuzzers with clang and let each run for FUZZ_SECO
 	done
 
 SRC_ALL := $(wildcard src/*/*.[ch] src/*/*/*.[ch] plugins/*/*.[ch] tests/*.[ch] tests/*/*.[ch])
-TIDY_SRC := $(filter-out src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c))
+TIDY_SRC := $(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c)
+TIDY_FLAGS := -std=gnu11 -fopenmp -Isrc -Iplugins/fsdp $(fsdp_CFLAGS) -D_GNU_SOURCE -DDN_VERSION=\"x\"
+TIDY_BARE := src/base/status.c src/base/group.c        # define what scripts/tidy-models.h replaces
 
 tidy: ## cppcheck, clang-tidy and the include rules; ends with an error on any finding
+	$(Q)command -v cppcheck clang-tidy > /dev/null || { echo "tidy: run scripts/setup.sh --tidy" >&2; exit 1; }
 	$(Q)scripts/check-includes.sh
 	$(Q)cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 		--suppressions-list=.cppcheck -j $(shell nproc) -Isrc -Iplugins/fsdp -DDN_VERSION='"x"' $(TIDY_SRC)
-	$(Q)printf '%s\n' $(TIDY_SRC) | xargs -P $(shell nproc) -n 6 sh -c 'clang-tidy --quiet "$$@" -- -std=gnu11 -fopenmp -Isrc \
-		-Iplugins/fsdp $(fsdp_CFLAGS) -D_GNU_SOURCE -DDN_VERSION=\"x\" 2>/dev/null' sh
+	$(Q)clang-tidy --quiet $(TIDY_BARE) -- $(TIDY_FLAGS) 2> /dev/null
+	$(Q)printf '%s\n' $(filter-out $(TIDY_BARE),$(TIDY_SRC)) | xargs -P $(shell nproc) -n 6 sh -c 'clang-tidy --quiet "$$@" -- \
+		$(TIDY_FLAGS) -include scripts/tidy-models.h 2> /dev/null' sh
 	@echo "tidy: clean"
 
 format: ## let clang-format rewrite all sources
@@ -189,6 +197,9 @@ format: ## let clang-format rewrite all sources
 
 format-check: ## which sources clang-format would rewrite
 	$(Q)clang-format --dry-run -Werror $(SRC_ALL)
+
+golden: all ## compare with Debian's darknet: fixtures, and live where it is installed; ALL=1 every stock cfg
+	$(Q)B=$(abspath $(B)) DARKNET=$(abspath $(PROG)) scripts/golden.sh
 
 bench: all ## figures, one line each
 	$(Q)scripts/bench.sh

@@ -1,0 +1,240 @@
+/* Channels between ranks of one process: for tests, and for a run of one rank (which never sends).
+ *
+ * Message k of a pair meets receive k of that pair, in a ring entry. Whoever comes second copies, under the hub's
+ * lock: slow for large data and many ranks, and simple.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include "coll.h"
+
+#define RING 64u                        /* messages of a pair under way */
+
+struct message {
+	const void *from;
+	void *to;
+	size_t sent_bytes, wanted_bytes;
+	bool sent, wanted;
+	int ended;                      /* sides that know that it is complete; at 2 the entry is free again */
+};
+
+struct pair {                           /* from one rank to another on one channel */
+	uint64_t n_sent, n_wanted;
+	struct message ring[RING];
+};
+
+struct fsdp_hub {
+	pthread_mutex_t lock;           /* guards all below */
+	int world;
+	int n_numbers;                  /* channels seen so far */
+	struct pair **pairs;            /* [n_numbers][world * world] */
+	bool *gone;                     /* [world]: a channel of this rank was destroyed */
+};
+
+struct local_channel {
+	struct fsdp_channel ch;         /* first */
+	struct fsdp_hub *hub;
+	int number;
+};
+
+enum { H_SEND, H_RECV };
+
+int fsdp_hub_create(struct fsdp_hub **out, int world)
+{
+	struct fsdp_hub *h;
+	int err;
+
+	if (world < 1 || world > 256)
+		return dn_fail(-EINVAL, "in-process ranks: %d, must be 1 to 256", world);
+	h = dn_zalloc(sizeof(*h));
+	if (!h)
+		return -ENOMEM;
+	h->world = world;
+	h->gone = dn_calloc((size_t)world, sizeof(*h->gone));
+	if (!h->gone) {
+		dn_free(h);
+		return -ENOMEM;
+	}
+	err = pthread_mutex_init(&h->lock, NULL);
+	if (err) {
+		dn_free(h->gone);
+		dn_free(h);
+		return dn_fail(-err, "in-process ranks: mutex: %s", strerror(err));
+	}
+	*out = h;
+	return 0;
+}
+
+void fsdp_hub_destroy(struct fsdp_hub *h)
+{
+	if (!h)
+		return;
+	for (int i = 0; i < h->n_numbers; i++)
+		dn_free(h->pairs[i]);
+	dn_free(h->pairs);
+	dn_free(h->gone);
+	pthread_mutex_destroy(&h->lock);
+	dn_free(h);
+}
+
+static struct pair *pair_of(const struct local_channel *c, int from, int to)
+{
+	return &c->hub->pairs[c->number][from * c->hub->world + to];
+}
+
+/* with the lock, when both sides are there */
+static void message_move(struct message *m)
+{
+	if (m->sent_bytes == m->wanted_bytes && m->sent_bytes)
+		memcpy(m->to, m->from, m->sent_bytes);
+}
+
+static int local_post(struct fsdp_channel *ch, int peer, bool recv, const void *from, void *to, size_t bytes,
+		      struct fsdp_request *q)
+{
+	struct local_channel *c = (struct local_channel *)ch;
+	struct pair *p = recv ? pair_of(c, peer, ch->rank) : pair_of(c, ch->rank, peer);
+	uint64_t *n = recv ? &p->n_wanted : &p->n_sent;
+	struct message *m;
+	int err = 0;
+
+	pthread_mutex_lock(&c->hub->lock);
+	m = &p->ring[*n % RING];
+	if (recv ? m->wanted : m->sent) {
+		err = dn_fail(-EAGAIN, "rank %d and rank %d: more than %u messages under way", ch->rank, peer, RING);
+	} else {
+		if (recv) {
+			m->wanted = true;
+			m->to = to;
+			m->wanted_bytes = bytes;
+		} else {
+			m->sent = true;
+			m->from = from;
+			m->sent_bytes = bytes;
+		}
+		if (m->sent && m->wanted)
+			message_move(m);
+		q->h[0] = *n << 1 | (recv ? H_RECV : H_SEND);
+		q->h[1] = (uint64_t)peer;
+		q->active = true;
+		(*n)++;
+	}
+	pthread_mutex_unlock(&c->hub->lock);
+	return err;
+}
+
+static int local_send(struct fsdp_channel *ch, int peer, const void *p, size_t bytes, struct fsdp_request *q)
+{
+	return local_post(ch, peer, false, p, NULL, bytes, q);
+}
+
+static int local_recv(struct fsdp_channel *ch, int peer, void *p, size_t bytes, struct fsdp_request *q)
+{
+	return local_post(ch, peer, true, NULL, p, bytes, q);
+}
+
+static int local_test(struct fsdp_channel *ch, struct fsdp_request *q, bool *done)
+{
+	struct local_channel *c = (struct local_channel *)ch;
+	bool recv = (q->h[0] & 1) == H_RECV;
+	int peer = (int)q->h[1], err = 0;
+	struct pair *p = recv ? pair_of(c, peer, ch->rank) : pair_of(c, ch->rank, peer);
+	struct message *m = &p->ring[(q->h[0] >> 1) % RING];
+
+	pthread_mutex_lock(&c->hub->lock);
+	if (m->sent && m->wanted) {
+		if (m->sent_bytes != m->wanted_bytes)
+			err = dn_fail(-EPROTO, "rank %d sends %zu bytes, rank %d waits for %zu", recv ? peer : ch->rank,
+				      m->sent_bytes, recv ? ch->rank : peer, m->wanted_bytes);
+		if (++m->ended == 2)
+			memset(m, 0, sizeof(*m));
+		q->active = false;
+		*done = true;
+	} else {
+		if (c->hub->gone[peer])
+			err = dn_fail(DN_EPEER_LOST, "rank %d has left", peer);
+		*done = false;
+	}
+	pthread_mutex_unlock(&c->hub->lock);
+	return err;
+}
+
+/* with the lock: memory of messages that nobody has met yet is not ours any more */
+static void pair_cancel(struct pair *p, bool recv)
+{
+	for (unsigned i = 0; i < RING; i++) {
+		struct message *m = &p->ring[i];
+
+		if (m->sent && m->wanted)
+			continue;
+		if (recv)
+			m->wanted = false;
+		else
+			m->sent = false;
+	}
+}
+
+static void local_destroy(struct fsdp_channel *ch)
+{
+	struct local_channel *c = (struct local_channel *)ch;
+
+	pthread_mutex_lock(&c->hub->lock);
+	c->hub->gone[ch->rank] = true;
+	for (int q = 0; q < ch->world; q++) {
+		pair_cancel(pair_of(c, ch->rank, q), false);
+		pair_cancel(pair_of(c, q, ch->rank), true);
+	}
+	pthread_mutex_unlock(&c->hub->lock);
+	dn_free(c);
+}
+
+static const struct fsdp_channel_ops local_ops = {
+	.send = local_send,
+	.recv = local_recv,
+	.test = local_test,
+	.destroy = local_destroy,
+};
+
+/* with the lock */
+static int hub_grow(struct fsdp_hub *h, int number)
+{
+	struct pair **more;
+
+	while (h->n_numbers <= number) {
+		more = dn_realloc(h->pairs, ((size_t)h->n_numbers + 1) * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		h->pairs = more;
+		h->pairs[h->n_numbers] = dn_calloc((size_t)h->world * (size_t)h->world, sizeof(**more));
+		if (!h->pairs[h->n_numbers])
+			return -ENOMEM;
+		h->n_numbers++;
+	}
+	return 0;
+}
+
+int fsdp_local_channel(struct fsdp_hub *h, int rank, int number, struct fsdp_channel **out)
+{
+	struct local_channel *c;
+	int err;
+
+	if (rank < 0 || rank >= h->world || number < 0 || number > 64)
+		return dn_fail(-EINVAL, "in-process ranks: rank %d of %d, channel %d", rank, h->world, number);
+	c = dn_zalloc(sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->ch.ops = &local_ops;
+	c->ch.rank = rank;
+	c->ch.world = h->world;
+	c->hub = h;
+	c->number = number;
+	pthread_mutex_lock(&h->lock);
+	err = hub_grow(h, number);
+	pthread_mutex_unlock(&h->lock);
+	if (err) {
+		dn_free(c);
+		return err;
+	}
+	*out = &c->ch;
+	return 0;
+}

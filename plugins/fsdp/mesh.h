@@ -1,0 +1,35 @@
+/* The mesh: which ranks there are, their channels, and how they agree, start and end together.
+ *
+ * Without a launcher's variables there is one rank and no MPI. After start-up every MPI call is made by the device's progress
+ * thread (tasks on the communication streams); before the device exists, control operations poll in the caller.
+ */
+#ifndef FSDP_MESH_H
+#define FSDP_MESH_H
+#include "control.h"
+#include "watch.h"
+
+enum fsdp_transport { FSDP_AUTO, FSDP_MPI, FSDP_LOCAL };
+
+struct fsdp_mesh {
+	int rank, world, ranks_on_host;
+	bool mpi;                       /* started by us: to be ended by us */
+	int *pids;                      /* [world], 0 = on another host */
+	struct fsdp_hub *hub;           /* owned, of a single rank without MPI */
+	struct fsdp_channel *gather, *reduce;
+	struct fsdp_control control;
+	struct fsdp_watch *watch;       /* NULL without a launcher */
+	int64_t timeout_ms;
+	int late_status;                /* exit status when the end itself hangs */
+};
+
+/** fsdp_mesh_create() - one rank alone, or all that the launcher started (collective) */
+int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms);
+/** fsdp_mesh_create_local() - rank @rank of @hub's ranks in this process */
+int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms);
+/** fsdp_mesh_destroy() - all streams that use the channels have ended; collective with MPI */
+void fsdp_mesh_destroy(struct fsdp_mesh *m);
+/** fsdp_mesh_abort() - end this process and with it the job, without waiting for anybody; does not return with MPI */
+void fsdp_mesh_abort(struct fsdp_mesh *m, int status);
+/** fsdp_mesh_group() - the ranks as the core sees them; @m is borrowed */
+void fsdp_mesh_group(struct fsdp_mesh *m, struct dn_group *out);
+#endif

@@ -1,0 +1,313 @@
+/* The plan: built in one go from shapes and options, the same on every rank; bytes per region, traffic,
+ * hash. */
+#include "plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "plan_priv.h"
+
+/* --- names --- */
+
+const char *fsdp_op_name(enum fsdp_op_kind k)
+{
+	static const char *const names[] = {
+		[FSDP_GATHER] = "gather", [FSDP_FORWARD] = "forward", [FSDP_RELEASE] = "release", [FSDP_BACKWARD] = "backward",
+		[FSDP_REDUCE] = "reduce", [FSDP_UPDATE] = "update",   [FSDP_STATS] = "stats",
+	};
+
+	return names[k];
+}
+
+const char *fsdp_queue_name(enum fsdp_queue q)
+{
+	static const char *const names[] = {
+		[FSDP_COMPUTE] = "compute",
+		[FSDP_GATHERQ] = "gather",
+		[FSDP_REDUCEQ] = "reduce",
+	};
+
+	return names[q];
+}
+
+int fsdp_plan_event(const struct fsdp_plan *p, enum fsdp_op_kind kind, int block)
+{
+	return (int)kind * p->n_blocks + (kind == FSDP_STATS ? 0 : block);
+}
+
+void fsdp_plan_event_name(const struct fsdp_plan *p, int event, char *out, size_t cap)
+{
+	enum fsdp_op_kind kind = event / p->n_blocks;
+	int block = kind == FSDP_STATS ? p->stats_block : event % p->n_blocks;
+
+	snprintf(out, cap, "%s:%s", fsdp_op_name(kind), block < 0 ? "none" : p->blocks[block].name);
+}
+
+void fsdp_plan_tensor(const struct fsdp_plan *p, int t, int rank, int64_t *at, int64_t *n, int64_t *shard_at)
+{
+	const struct fsdp_tensor *x = &p->tensors[t];
+	int64_t shard = p->blocks[x->block].shard;
+	int64_t from = rank * shard, to = from + shard;
+
+	if (from < x->offset)
+		from = x->offset;
+	if (to > x->offset + x->n)
+		to = x->offset + x->n;
+	if (from >= to) {
+		*at = *n = *shard_at = 0;
+		return;
+	}
+	*at = from - x->offset;
+	*n = to - from;
+	*shard_at = from - rank * shard;
+}
+
+/* --- bytes --- */
+
+static int add_bytes(size_t *to, int64_t n, size_t size)
+{
+	size_t bytes;
+	int err = dn_mul_size((size_t)n, size, &bytes);
+
+	if (err)
+		return err;
+	if (bytes > SIZE_MAX - *to)
+		return dn_fail(-EOVERFLOW, "plan: a region is larger than the address space");
+	*to += bytes;
+	return 0;
+}
+
+static int staging(struct fsdp_plan *p)
+{
+	int64_t largest = 0;
+	int err;
+
+	for (int i = 0; i < p->n_blocks; i++)
+		if (p->blocks[i].learns && p->blocks[i].shard > largest)
+			largest = p->blocks[i].shard;
+	p->piece_bytes = FSDP_PIECE_BYTES;
+	if ((size_t)largest < FSDP_PIECE_BYTES / sizeof(float))
+		p->piece_bytes = (size_t)largest * sizeof(float);
+	/* the pieces that arrive now and those that arrive while they are summed, from every other rank */
+	err = add_bytes(&p->reduce_staging_bytes, 2 * ((int64_t)p->world - 1), p->piece_bytes);
+	if (!err && p->world > 1 && p->n_stats) {
+		err = add_bytes(&p->stats_staging_bytes, p->n_stats, sizeof(float));
+		if (!err)
+			err = dn_mul_size(p->stats_staging_bytes, (size_t)p->world, &p->stats_staging_bytes);
+	}
+	return err;
+}
+
+static int slot_bytes(size_t *to, const struct fsdp_slot *s, int n)
+{
+	int err = 0;
+
+	for (int i = 0; i < n && !err; i++)
+		err = add_bytes(to, s[i].elements, sizeof(float));
+	return err;
+}
+
+static int sum_regions(const size_t *bytes, size_t *out)
+{
+	size_t sum = 0;
+
+	for (int r = 0; r < DN_MEM_PLANNED; r++) {
+		int err = add_bytes(&sum, 1, bytes[r]);
+
+		if (err)
+			return err;
+	}
+	*out = sum;
+	return 0;
+}
+
+/* README.md of this plugin states this formula. Every rank needs the same: shards are equally long. */
+static int regions(struct fsdp_plan *p, const struct dn_net *net)
+{
+	size_t *bytes = p->planned;
+	size_t ring = 0;
+	int err = staging(p);
+
+	for (int i = 0; i < p->n_blocks && !err; i++) {
+		const struct fsdp_block *b = &p->blocks[i];
+
+		err = add_bytes(&bytes[DN_MEM_PARAMS], b->shard, sizeof(float));
+		if (err || !b->learns)
+			continue;
+		err = add_bytes(&bytes[DN_MEM_GRADS], b->shard, sizeof(float));
+		if (!err)
+			err = add_bytes(&bytes[DN_MEM_OPTIMIZER], b->shard, sizeof(float) * (size_t)p->n_states);
+	}
+	if (!err)
+		err = slot_bytes(&bytes[DN_MEM_PARAM_SLOTS], p->slots, p->n_slots);
+	if (!err)
+		err = slot_bytes(&bytes[DN_MEM_GRAD_SLOTS], p->grad_slots, p->n_grad_slots);
+	if (!err && net->opt.train)
+		err = dn_loop_input_bytes(net, &ring);
+	if (!err)
+		err = add_bytes(&bytes[DN_MEM_ACTIVATIONS], 1, net->activations_bytes);
+	if (!err)
+		err = add_bytes(&bytes[DN_MEM_ACTIVATIONS], 1, ring);
+	bytes[DN_MEM_WORKSPACE] = net->workspace_bytes;
+	if (!err)
+		err = add_bytes(&bytes[DN_MEM_STAGING], 1, p->reduce_staging_bytes);
+	if (!err)
+		err = add_bytes(&bytes[DN_MEM_STAGING], 1, p->stats_staging_bytes);
+	if (!err)
+		err = add_bytes(&bytes[DN_MEM_BUFFERS], p->n_rolling, sizeof(float));
+	if (!err)
+		err = add_bytes(&bytes[DN_MEM_BUFFERS], p->n_stats, sizeof(float));
+	if (!err)
+		err = sum_regions(p->planned, &p->total_bytes);
+	if (!err)
+		err = dn_local_bytes(net, p->replicated);
+	if (!err)
+		err = sum_regions(p->replicated, &p->replicated_bytes);
+	return err;
+}
+
+/* Sent per rank and step (inference: and pass): all but the rank's own part of each padded block. */
+static void traffic(struct fsdp_plan *p)
+{
+	const struct fsdp_schedule *s = p->step.n_ops ? &p->step : &p->eval;
+
+	for (int i = 0; i < s->n_ops; i++) {
+		const struct fsdp_op *op = &s->ops[i];
+		uint64_t bytes = (uint64_t)(p->world - 1) * (uint64_t)p->blocks[op->block].shard * sizeof(float);
+
+		if (op->kind == FSDP_GATHER) {
+			p->gather_bytes += bytes;
+			p->gather_calls++;
+		} else if (op->kind == FSDP_REDUCE) {
+			p->reduce_bytes += bytes;
+			p->reduce_calls++;
+		}
+	}
+}
+
+/* --- hash --- */
+
+static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct dn_net *net)
+{
+	int err = dn_buf_printf(t, "fsdp 1 strategy full layout flat align %d world %d subdivisions %lld states %d\n", FSDP_ALIGN,
+				p->world, (long long)p->subdivisions, p->n_states);
+
+	for (int i = 0; i < p->n_blocks && !err; i++) {
+		const struct fsdp_block *b = &p->blocks[i];
+
+		err = dn_buf_printf(t, "block %s %d-%d padded %lld shard %lld at %lld grad %lld slot %d %d stats %lld+%lld\n",
+				    b->name, b->first, b->last, (long long)b->padded, (long long)b->shard,
+				    (long long)b->shard_offset, (long long)b->grad_offset, b->slot, b->grad_slot,
+				    (long long)b->stats_offset, (long long)b->n_stats);
+		for (int k = b->first_tensor; k < b->first_tensor + b->n_tensors && !err; k++)
+			err = dn_buf_printf(t, "tensor %s %lld at %lld\n", net->params[p->tensors[k].param]->name,
+					    (long long)p->tensors[k].n, (long long)p->tensors[k].offset);
+	}
+	for (int i = 0; i < p->n_slots && !err; i++)
+		err = dn_buf_printf(t, "slot %lld+%lld\n", (long long)p->slots[i].offset, (long long)p->slots[i].elements);
+	for (int i = 0; i < p->n_grad_slots && !err; i++)
+		err = dn_buf_printf(t, "grad slot %lld+%lld\n", (long long)p->grad_slots[i].offset,
+				    (long long)p->grad_slots[i].elements);
+	return err;
+}
+
+static int hash_schedule(struct dn_buf *t, const struct fsdp_schedule *s, const char *name)
+{
+	int err = dn_buf_printf(t, "schedule %s\n", name);
+
+	for (int i = 0; i < s->n_ops && !err; i++) {
+		const struct fsdp_op *op = &s->ops[i];
+
+		err = dn_buf_printf(t, "%d %d %d %d %d", op->kind, op->queue, op->block, op->micro, op->records);
+		for (int k = 0; k < op->n_waits && !err; k++)
+			err = dn_buf_printf(t, " %d", op->waits[k]);
+		if (!err)
+			err = dn_buf_add(t, "\n", 1);
+	}
+	return err;
+}
+
+/* Over a text without pointers and without what may differ between hosts (threads, workspace). */
+static int hash(struct fsdp_plan *p, const struct dn_net *net)
+{
+	struct dn_buf t = { 0 };
+	int err = hash_layout(&t, p, net);
+
+	if (!err)
+		err = hash_schedule(&t, &p->step, "step");
+	if (!err)
+		err = hash_schedule(&t, &p->eval, "eval");
+	if (!err)
+		err = dn_buf_printf(&t, "collectives gather float32 reduce float32 tree piece %zu stats %lld\n", p->piece_bytes,
+				    (long long)p->n_stats);
+	if (!err)
+		p->hash = dn_hash(t.s, t.n);
+	dn_buf_fini(&t);
+	return err;
+}
+
+/* --- build --- */
+
+static int check_arguments(const struct dn_net *net, const struct fsdp_options *o, int world)
+{
+	if (world < 1)
+		return dn_fail(-EINVAL, "plan: world is %d, must be at least 1", world);
+	if (net->opt.world != world)
+		return dn_fail(-EINVAL, "plan: for %d ranks, but the net was built for %d", world, net->opt.world);
+	if (o->limit < 1 || o->grad_slots < 1)
+		return dn_fail(-EINVAL, "plan: limit is %d and grad_slots %d, both must be at least 1", o->limit, o->grad_slots);
+	if (o->depth < 0 || o->depth > o->limit - 1)
+		return dn_fail(-EINVAL, "plan: depth is %d, must be from 0 to limit - 1 = %d", o->depth, o->limit - 1);
+	return 0;
+}
+
+int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const struct fsdp_options *o, int world)
+{
+	struct fsdp_plan *p;
+	int err = check_arguments(net, o, world);
+
+	if (err)
+		return err;
+	p = dn_zalloc(sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->world = world;
+	p->opt = *o;
+	p->opt.blocks = dn_strdup(o->blocks ? o->blocks : "auto");
+	p->subdivisions = net->subdivisions;
+	p->n_states = net->opt.train ? dn_optim_n_states(net->hyper.optimizer) : 0;
+	net->dev->be->facts(net->dev, &p->facts);
+	err = p->opt.blocks ? 0 : -ENOMEM;
+	if (!err)
+		err = plan_layout(p, net);
+	if (!err)
+		err = plan_schedule(p, net->opt.train);
+	if (!err)
+		err = regions(p, net);
+	if (!err) {
+		traffic(p);
+		err = hash(p, net);
+	}
+	if (err) {
+		fsdp_plan_destroy(p);
+		return err;
+	}
+	*out = p;
+	return 0;
+}
+
+void fsdp_plan_destroy(struct fsdp_plan *p)
+{
+	if (!p)
+		return;
+	dn_free((char *)(uintptr_t)p->opt.blocks);
+	dn_free(p->blocks);
+	dn_free(p->tensors);
+	dn_free(p->gaps);
+	dn_free(p->tensor_of_param);
+	dn_free(p->slots);
+	dn_free(p->grad_slots);
+	dn_free(p->step.ops);
+	dn_free(p->eval.ops);
+	dn_free(p);
+}

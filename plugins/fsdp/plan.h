@@ -1,0 +1,166 @@
+/* The plan: layout, slots, schedule, collectives, bytes, for every rank at once. A pure function of (net without
+ * memory, options, world, backend facts): no MPI, no tensor memory. The runtime (schedule.c) only executes it.
+ *
+ * Units: elements are float32 unless "bytes" is said.
+ */
+#ifndef FSDP_PLAN_H
+#define FSDP_PLAN_H
+#include "plugin/plugin.h"
+
+#define FSDP_ALIGN 16           /* elements: every tensor in a block and every shard start on DN_ALIGN bytes */
+#define FSDP_PIECE_BYTES (1u << 20)     /* largest piece of an exchange */
+#define FSDP_MAX_WAITS 6
+
+enum fsdp_prefetch { FSDP_PRE, FSDP_POST, FSDP_NONE };
+
+struct fsdp_options {           /* [fsdp], resolved */
+	const char *blocks;             /* "auto", "each", "whole", "size:16M", "type:SECTION", "at:0,3,7" */
+	bool blocks_given;              /* on the command line: wins over markers */
+	int limit;                      /* parameter slots K */
+	int grad_slots;                 /* M */
+	enum fsdp_prefetch prefetch;
+	int depth;                      /* blocks ahead, <= limit - 1 */
+	bool load_rank0;
+	int64_t timeout_ms;             /* 0 = none */
+};
+
+struct fsdp_tensor {            /* a trained param in its block's flat buffer */
+	int param;                      /* in net->params */
+	int block;
+	int64_t n;
+	int64_t offset;                 /* in the block's flat buffer, multiple of FSDP_ALIGN */
+};
+
+struct fsdp_gap {               /* elements between tensors and at the end that must be zero */
+	int64_t offset, n;
+};
+
+struct fsdp_block {
+	char name[DN_BLOCK_NAME_MAX];
+	int first, last;                /* layers */
+	int first_tensor, n_tensors;    /* in plan->tensors */
+	int first_gap, n_gaps;          /* in plan->gaps */
+	int64_t params;                 /* trained elements, without padding */
+	int64_t padded;                 /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
+	int64_t shard;                  /* L = T / world */
+	int64_t shard_offset;           /* of this block's shard in the PARAMS region (elements; the same on all ranks) */
+	int64_t grad_offset;            /* in the GRADS and OPTIMIZER regions; -1 when nothing in it learns */
+	bool gathered;                  /* has trained params: gathered before forward */
+	bool learns;                    /* has a gradient: reduced and updated */
+	bool backward_gather;           /* gathered again for backward (not resident at the turn, values are read) */
+	bool resident;                  /* stays gathered at the turn */
+	bool has_stats;                 /* has BUFFER params with a statistic */
+	bool in_backward;               /* its backward runs at all */
+	int slot, grad_slot;            /* -1 = none */
+	/* BUFFERS region, elements: first the rolling statistics of all buffer params, each at a multiple of FSDP_ALIGN, in file
+	 * order; then, in training, one vector with this microbatch's statistics of those that are not frozen, spaced likewise */
+	int64_t rolling_offset, n_rolling;      /* of the region, padding included */
+	int64_t stats_offset, n_stats;          /* of the vector, padding included */
+};
+
+enum fsdp_op_kind { FSDP_GATHER, FSDP_FORWARD, FSDP_RELEASE, FSDP_BACKWARD, FSDP_REDUCE, FSDP_UPDATE, FSDP_STATS, FSDP_OP_KINDS };
+enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_QUEUES };
+
+/* Events are named op:block; number = kind * n_blocks + block (stats: block 0's number, named after
+ * stats_block). A wait means the latest record in host order, which is the order of the ops array; never recorded = complete.
+ * Waits that other waits and the order of a queue imply are left out. */
+struct fsdp_op {
+	enum fsdp_op_kind kind;
+	enum fsdp_queue queue;
+	int block;                      /* stats: the last block with statistics */
+	int micro;                      /* microbatch of the step; update: the last */
+	bool backward;                  /* a gather for the backward pass */
+	int n_waits;
+	int waits[FSDP_MAX_WAITS];      /* event numbers */
+	int records;                    /* event number, -1 = none */
+};
+
+struct fsdp_schedule {
+	int n_ops, cap;
+	struct fsdp_op *ops;            /* in host order */
+};
+
+struct fsdp_slot {
+	int64_t elements;               /* the largest block assigned to it */
+	int64_t offset;                 /* in its region (elements) */
+};
+
+struct fsdp_plan {
+	int world;
+	int n_blocks;
+	struct fsdp_block *blocks;
+	int n_tensors;
+	struct fsdp_tensor *tensors;
+	int n_gaps;
+	struct fsdp_gap *gaps;
+	int *tensor_of_param;           /* [n_params] index in tensors, -1 for buffers */
+	int n_params;
+	int n_slots, n_grad_slots;
+	struct fsdp_slot *slots, *grad_slots;
+	int64_t subdivisions;
+	int n_states;
+	struct fsdp_schedule step;      /* one training step: all microbatches and the update; empty in inference */
+	struct fsdp_schedule eval;      /* one forward pass without gradients */
+	int64_t n_rolling;              /* elements of all rolling statistics, padding included */
+	int64_t n_stats;                /* elements of all statistics, padding included, exchanged as one message */
+	int stats_block;                /* last block with statistics, -1 = none */
+	size_t piece_bytes;             /* of a reduction: min(FSDP_PIECE_BYTES, largest shard) */
+	size_t reduce_staging_bytes;    /* 2 * (world - 1) pieces */
+	size_t stats_staging_bytes;             /* every rank's statistics: world * n_stats * 4, 0 for one rank; behind the pieces */
+	size_t planned[DN_MEM_PLANNED];
+	size_t total_bytes;
+	size_t replicated[DN_MEM_PLANNED];
+	size_t replicated_bytes;
+	uint64_t gather_bytes, gather_calls;    /* sent per rank and step */
+	uint64_t reduce_bytes, reduce_calls;
+	uint64_t hash;                  /* layout, schedule, collectives; not workspace */
+	struct fsdp_options opt;
+	struct dn_facts facts;
+};
+
+/** fsdp_options_resolve() - typed options from the plugin's table; checks that limit, depth, grad_slots agree */
+int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out);
+extern const struct dn_option fsdp_option_table[];
+
+/** fsdp_blocks_apply() - dn_net_set_blocks() by policy, unless the cfg's markers stand (a notice when they are overruled) */
+int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o);
+
+/**
+ * fsdp_plan_build() - the plan of @net (built for @world, blocks final, nothing allocated)
+ * net->opt.train decides whether gradients, state and a step schedule exist. Errors: -EINVAL with numbers.
+ */
+int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const struct fsdp_options *o, int world);
+void fsdp_plan_destroy(struct fsdp_plan *p);
+
+/** fsdp_plan_tensor() - the part of tensor @t that @rank owns: elements [*at, *at + *n) of the tensor, at *shard_at in the
+ * block's shard; *n 0 = nothing */
+void fsdp_plan_tensor(const struct fsdp_plan *p, int t, int rank, int64_t *at, int64_t *n, int64_t *shard_at);
+int fsdp_plan_event(const struct fsdp_plan *p, enum fsdp_op_kind kind, int block);
+/** fsdp_plan_event_name() - "gather:stage1" into @out */
+void fsdp_plan_event_name(const struct fsdp_plan *p, int event, char *out, size_t cap);
+const char *fsdp_op_name(enum fsdp_op_kind k);
+const char *fsdp_queue_name(enum fsdp_queue q);
+
+/** fsdp_plan_check() - derive happens-before from operations, byte ranges, waits and records, over step, step, eval, eval, step
+ * (in inference eval, eval), and give every unordered pair of conflicting accesses to @report (NULL: only count). Returns 0 when
+ * there is none, -EINVAL with the number and the first pair in the message. */
+int fsdp_plan_check(const struct fsdp_plan *p, void (*report)(void *arg, const char *line), void *arg);
+
+/** fsdp_plan_json(), fsdp_plan_print() - the outputs of `darknet fsdp plan` */
+int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const char *cfg_path, FILE *out);
+int fsdp_plan_print(const struct fsdp_plan *p, const struct dn_net *net, FILE *out);
+
+/* limiter.c: slots as the plan hands them out. A ring over n slots; each remembers its owner and the event that frees it. */
+struct fsdp_limiter_slot { int owner; bool held; int free_event; };
+struct fsdp_limiter { int n; struct fsdp_limiter_slot *slots; };
+int fsdp_limiter_init(struct fsdp_limiter *l, int n);
+void fsdp_limiter_fini(struct fsdp_limiter *l);
+/** fsdp_limiter_admit() - @block wants @slot: 0 and *wait = the event that must pass (-1 = none), or -EAGAIN (no message) while
+ * the slot is held by another block */
+int fsdp_limiter_admit(struct fsdp_limiter *l, int slot, int block, int *wait);
+bool fsdp_limiter_holds(const struct fsdp_limiter *l, int slot, int block);
+void fsdp_limiter_release(struct fsdp_limiter *l, int slot, int block, int free_event);
+
+/* verbs.c */
+extern const struct dn_verb fsdp_verbs[];
+#endif

@@ -1,0 +1,191 @@
+/* The layout: where every trained param lies in its block's flat buffer, where every block's shard lies in
+ * the regions, which slot a block uses, and where the statistics lie.
+ *
+ * Element counts stay below 2^63 without checks: a net has at most 2^40 elements a tensor and far fewer than
+ * 2^20 tensors, and padding adds at most world * FSDP_ALIGN a block. Bytes are checked where regions are
+ * summed (plan.c).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "plan_priv.h"
+
+static int64_t up(int64_t x, int64_t a)
+{
+	return (x + a - 1) / a * a;
+}
+
+static bool has_stat(const struct dn_net *net, const struct dn_param *prm)
+{
+	return net->opt.train && prm->role == DN_BUFFER && !prm->frozen;
+}
+
+static void add_gap(struct fsdp_plan *p, struct fsdp_block *b, int64_t from, int64_t to)
+{
+	if (from == to)
+		return;
+	p->gaps[p->n_gaps++] = (struct fsdp_gap){ .offset = from, .n = to - from };
+	b->n_gaps++;
+}
+
+/* Tensors in file order, each at a multiple of FSDP_ALIGN; the block ends where every rank's shard is
+ * equally long. */
+static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
+{
+	const struct dn_block *src = &net->blocks[i];
+	struct fsdp_block *b = &p->blocks[i];
+	int64_t end = 0;
+	int first, n;
+
+	memcpy(b->name, src->name, sizeof(b->name));
+	b->first = src->first;
+	b->last = src->last;
+	b->first_tensor = p->n_tensors;
+	b->first_gap = p->n_gaps;
+	b->grad_offset = -1;
+	b->slot = b->grad_slot = -1;
+	b->rolling_offset = p->n_rolling;
+	b->stats_offset = p->n_stats;
+	n = dn_block_params(src, &first);
+	for (int k = first; k < first + n; k++) {
+		const struct dn_param *prm = net->params[k];
+		int64_t at = up(end, FSDP_ALIGN);
+
+		p->tensor_of_param[k] = -1;
+		if (prm->role == DN_BUFFER) {
+			b->n_rolling += up(prm->n, FSDP_ALIGN);
+			if (has_stat(net, prm))
+				b->n_stats += up(prm->n, FSDP_ALIGN);
+			continue;
+		}
+		add_gap(p, b, end, at);
+		p->tensor_of_param[k] = p->n_tensors;
+		p->tensors[p->n_tensors++] = (struct fsdp_tensor){ .param = k, .block = i, .n = prm->n, .offset = at };
+		b->n_tensors++;
+		b->params += prm->n;
+		b->learns = b->learns || (net->opt.train && !prm->frozen);
+		end = at + prm->n;
+	}
+	b->padded = up(end, (int64_t)p->world * FSDP_ALIGN);
+	b->shard = b->padded / p->world;
+	b->gathered = b->n_tensors > 0;
+	b->has_stats = b->n_stats > 0;
+	if (b->has_stats)
+		p->stats_block = i;
+	p->n_rolling += b->n_rolling;
+	p->n_stats += b->n_stats;
+	add_gap(p, b, end, b->padded);
+}
+
+/* Slots of consecutive owners differ, so that one block can be gathered beside another that is in use. */
+static int make_slots(struct fsdp_slot **out, int *n_out, int n_owners, int limit)
+{
+	int n = n_owners < limit ? n_owners : limit;
+
+	*out = dn_calloc((size_t)n, sizeof(**out));
+	if (!*out)
+		return -ENOMEM;
+	*n_out = n;
+	return 0;
+}
+
+static void widen(struct fsdp_slot *s, int64_t elements)
+{
+	if (s->elements < elements)
+		s->elements = elements;
+}
+
+static void place_slots(struct fsdp_slot *s, int n)
+{
+	for (int i = 1; i < n; i++)
+		s[i].offset = s[i - 1].offset + s[i - 1].elements;
+}
+
+static int assign_slots(struct fsdp_plan *p)
+{
+	int n_gathered = 0, n_learning = 0, j = 0;
+	int err;
+
+	for (int i = 0; i < p->n_blocks; i++) {
+		n_gathered += p->blocks[i].gathered;
+		n_learning += p->blocks[i].learns;
+	}
+	err = make_slots(&p->slots, &p->n_slots, n_gathered, p->opt.limit);
+	if (!err)
+		err = make_slots(&p->grad_slots, &p->n_grad_slots, n_learning, p->opt.grad_slots);
+	if (err)
+		return err;
+	for (int i = 0; i < p->n_blocks; i++) {
+		struct fsdp_block *b = &p->blocks[i];
+
+		if (!b->gathered)
+			continue;
+		b->slot = j++ % p->n_slots;
+		widen(&p->slots[b->slot], b->padded);
+	}
+	j = 0;
+	for (int i = p->n_blocks - 1; i >= 0; i--) { /* the order in which gradients appear */
+		struct fsdp_block *b = &p->blocks[i];
+
+		if (!b->learns)
+			continue;
+		b->grad_slot = j++ % p->n_grad_slots;   /* one at least: b learns. NOLINT(clang-analyzer-core.DivideZero) */
+		widen(&p->grad_slots[b->grad_slot], b->padded);
+	}
+	place_slots(p->slots, p->n_slots);
+	place_slots(p->grad_slots, p->n_grad_slots);
+	return 0;
+}
+
+/* What backward wants of each block, and which blocks are not released at the turn: the last owner of each
+ * slot, when backward will read it. */
+static void turn(struct fsdp_plan *p, const struct dn_net *net)
+{
+	int first = net->opt.train ? dn_net_backward_first_block(net) : net->n_blocks;
+	int left = p->n_slots;
+
+	for (int i = p->n_blocks - 1; i >= 0; i--) {
+		struct fsdp_block *b = &p->blocks[i];
+		bool reads = false, in_time;
+
+		in_time = b->gathered && left-- > 0;
+		b->in_backward = i >= first;
+		for (int k = b->first; k <= b->last; k++)
+			reads = reads || (net->layers[k].wants_delta && net->layers[k].backward_reads_params);
+		reads = reads && b->in_backward && b->gathered;
+		b->resident = reads && in_time;
+		b->backward_gather = reads && !in_time;
+	}
+}
+
+int plan_layout(struct fsdp_plan *p, const struct dn_net *net)
+{
+	int64_t shard_at = 0, grad_at = 0;
+	int err;
+
+	p->n_blocks = net->n_blocks;
+	p->n_params = net->n_params;
+	p->stats_block = -1;
+	p->blocks = dn_calloc((size_t)net->n_blocks, sizeof(*p->blocks));
+	p->tensors = dn_calloc((size_t)net->n_params, sizeof(*p->tensors));
+	p->tensor_of_param = dn_calloc((size_t)net->n_params, sizeof(*p->tensor_of_param));
+	/* one before each tensor, one at the end of each block */
+	p->gaps = dn_calloc((size_t)net->n_params + (size_t)net->n_blocks, sizeof(*p->gaps));
+	if (!p->blocks || !p->tensors || !p->tensor_of_param || !p->gaps)
+		return -ENOMEM;
+	for (int i = 0; i < p->n_blocks; i++) {
+		struct fsdp_block *b = &p->blocks[i];
+
+		lay_block(p, net, i);
+		b->shard_offset = shard_at;
+		shard_at += b->shard;
+		if (!b->learns)
+			continue;
+		b->grad_offset = grad_at;
+		grad_at += b->shard;
+	}
+	err = assign_slots(p);
+	if (!err)
+		turn(p, net);
+	return err;
+}

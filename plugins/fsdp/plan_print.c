@@ -1,0 +1,270 @@
+/* The plan for people and for programs: tables in human units, and JSON ("v": 1, README.md). */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "plan.h"
+
+#define FIRST_OPS 24 /* of the schedule, in the text form */
+
+static int flush(FILE *out)
+{
+	if (fflush(out) || ferror(out))
+		return dn_fail(-EIO, "plan: writing the output failed");
+	return 0;
+}
+
+/* --- JSON: into one buffer, written at the end --- */
+
+struct json {
+	struct dn_buf b;
+	int err;
+};
+
+static void put(struct json *j, const char *fmt, ...) DN_PRINTF(2, 3);
+static void put(struct json *j, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (!j->err)
+		j->err = dn_buf_add(&j->b, text, strlen(text));
+}
+
+static void put_text(struct json *j, const char *lead, const char *s)
+{
+	put(j, "%s", lead);
+	if (!j->err)
+		j->err = dn_json_text(&j->b, s);
+}
+
+static void put_u64(struct json *j, const char *lead, uint64_t x)
+{
+	put(j, "%s", lead);
+	if (!j->err)
+		j->err = dn_json_u64(&j->b, x);
+}
+
+static void json_backend(struct json *j, const struct fsdp_plan *p, const struct dn_net *net)
+{
+	put_text(j, ",\"backend\":{\"name\":", p->facts.backend);
+	put_text(j, ",\"library\":", p->facts.library);
+	put(j, ",\"threads\":%d,\"alignment\":%zu,\"workspace_bytes\":[", p->facts.threads, p->facts.align_bytes);
+	for (int i = 0; i < net->n_layers; i++)
+		put_u64(j, i ? "," : "", net->layers[i].workspace_bytes);
+	put(j, "]}");
+}
+
+static void json_blocks(struct json *j, const struct fsdp_plan *p)
+{
+	put(j, ",\"blocks\":[");
+	for (int i = 0; i < p->n_blocks; i++) {
+		const struct fsdp_block *b = &p->blocks[i];
+
+		put_text(j, i ? ",{\"name\":" : "{\"name\":", b->name);
+		put(j,
+		    ",\"first\":%d,\"last\":%d,\"params\":%" PRId64 ",\"shard_bytes\":%" PRId64 ",\"gathered_bytes\":%" PRId64
+		    ",\"padding_bytes\":%" PRId64 ",\"slot\":%d,\"grad_slot\":%d",
+		    b->first, b->last, b->params, b->shard * 4, b->padded * 4, (b->padded - b->params) * 4, b->slot,
+		    b->grad_slot);
+		put(j, ",\"learns\":%s,\"resident\":%s,\"backward_gather\":%s}", b->learns ? "true" : "false",
+		    b->resident ? "true" : "false", b->backward_gather ? "true" : "false");
+	}
+	put(j, "]");
+}
+
+static void json_tensors(struct json *j, const struct fsdp_plan *p, const struct dn_net *net)
+{
+	put(j, ",\"tensors\":[");
+	for (int t = 0; t < p->n_tensors; t++) {
+		const struct fsdp_tensor *x = &p->tensors[t];
+
+		put_text(j, t ? ",{\"name\":" : "{\"name\":", net->params[x->param]->name);
+		put_text(j, ",\"block\":", p->blocks[x->block].name);
+		put(j, ",\"elements\":%" PRId64 ",\"offset\":%" PRId64 "}", x->n, x->offset);
+	}
+	put(j, "]");
+}
+
+static void json_regions(struct json *j, const struct fsdp_plan *p)
+{
+	put(j, ",\"regions\":[");
+	for (int r = 0; r < DN_MEM_PLANNED; r++) {
+		put_text(j, r ? ",{\"name\":" : "{\"name\":", dn_region_name(r));
+		put_u64(j, ",\"planned_bytes\":", p->planned[r]);
+		put_u64(j, ",\"replicated_bytes\":", p->replicated[r]);
+		put(j, "}");
+	}
+	put(j, "]");
+	put_u64(j, ",\"total_bytes\":", p->total_bytes);
+	put_u64(j, ",\"replicated_bytes\":", p->replicated_bytes);
+}
+
+static void json_traffic(struct json *j, const char *name, uint64_t bytes, uint64_t calls)
+{
+	put(j, ",\"%s\":{\"planned_bytes\":", name);
+	put_u64(j, "", bytes);
+	put_u64(j, ",\"planned_calls\":", calls);
+	put(j, "}");
+}
+
+static void json_schedule(struct json *j, const struct fsdp_plan *p)
+{
+	char name[DN_BLOCK_NAME_MAX + 16];
+
+	put(j, ",\"schedule\":[");
+	for (int i = 0; i < p->step.n_ops; i++) {
+		const struct fsdp_op *op = &p->step.ops[i];
+
+		put(j, "%s{\"op\":\"%s\"", i ? "," : "", fsdp_op_name(op->kind));
+		put_text(j, ",\"block\":", p->blocks[op->block].name);
+		put(j, ",\"queue\":\"%s\",\"micro\":%d,\"waits\":[", fsdp_queue_name(op->queue), op->micro);
+		for (int k = 0; k < op->n_waits; k++) {
+			fsdp_plan_event_name(p, op->waits[k], name, sizeof(name));
+			put_text(j, k ? "," : "", name);
+		}
+		fsdp_plan_event_name(p, op->records, name, sizeof(name));
+		put_text(j, "],\"records\":", name);
+		put(j, "}");
+	}
+	put(j, "]");
+}
+
+static const char *prefetch_name(enum fsdp_prefetch p)
+{
+	return p == FSDP_PRE ? "pre" : p == FSDP_POST ? "post" : "none";
+}
+
+int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const char *cfg_path, FILE *out)
+{
+	struct json j = { .err = 0 };
+
+	put(&j, "{\"v\":1");
+	put_text(&j, ",\"cfg\":", cfg_path);
+	put(&j, ",\"hash\":\"%016" PRIx64 "\"", p->hash);
+	json_backend(&j, p, net);
+	put(&j, ",\"world\":%d,\"mesh\":{\"replicas\":1,\"shards\":%d},\"strategy\":\"full\",\"layout\":\"flat\"", p->world,
+	    p->world);
+	put(&j, ",\"limit\":%d,\"grad_slots\":%d,\"prefetch\":\"%s\",\"depth\":%d", p->opt.limit, p->opt.grad_slots,
+	    prefetch_name(p->opt.prefetch), p->opt.depth);
+	put(&j, ",\"batch\":%" PRId64 ",\"subdivisions\":%" PRId64 ",\"align_elements\":%d", net->batch, p->subdivisions,
+	    FSDP_ALIGN);
+	json_blocks(&j, p);
+	json_tensors(&j, p, net);
+	json_regions(&j, p);
+	json_traffic(&j, "gather", p->gather_bytes, p->gather_calls);
+	json_traffic(&j, "reduce", p->reduce_bytes, p->reduce_calls);
+	put_u64(&j, ",\"piece_bytes\":", p->piece_bytes);
+	json_schedule(&j, p);
+	put(&j, "}\n");
+	if (!j.err && fwrite(j.b.s, 1, j.b.n, out) != j.b.n)
+		j.err = dn_fail(-EIO, "plan: writing the output failed");
+	if (!j.err)
+		j.err = flush(out);
+	dn_buf_fini(&j.b);
+	return j.err;
+}
+
+/* --- text --- */
+
+struct human {
+	char s[32];
+};
+
+static struct human human(uint64_t bytes)
+{
+	struct human h;
+
+	dn_human_bytes((double)bytes, h.s, sizeof(h.s));
+	return h;
+}
+
+static void print_blocks(const struct fsdp_plan *p, FILE *out)
+{
+	int width = 5;
+
+	for (int i = 0; i < p->n_blocks; i++)
+		if ((int)strlen(p->blocks[i].name) > width)
+			width = (int)strlen(p->blocks[i].name);
+	fprintf(out, "\n%-*s  %9s  %12s  %12s  %12s  %10s  %4s  %4s  %s\n", width, "block", "layers", "params", "gathered",
+		"shard", "padding", "slot", "grad", "backward");
+	for (int i = 0; i < p->n_blocks; i++) {
+		const struct fsdp_block *b = &p->blocks[i];
+		char layers[32], slot[16] = "-", grad[16] = "-";
+
+		snprintf(layers, sizeof(layers), "%d-%d", b->first, b->last);
+		if (b->slot >= 0)
+			snprintf(slot, sizeof(slot), "%d", b->slot);
+		if (b->grad_slot >= 0)
+			snprintf(grad, sizeof(grad), "%d", b->grad_slot);
+		fprintf(out, "%-*s  %9s  %12" PRId64 "  %12s  %12s  %10s  %4s  %4s  %s\n", width, b->name, layers, b->params,
+			human((uint64_t)b->padded * 4).s, human((uint64_t)b->shard * 4).s,
+			human((uint64_t)(b->padded - b->params) * 4).s, slot, grad,
+			!b->in_backward	     ? "none"
+			: b->resident	     ? "stays gathered"
+			: b->backward_gather ? "gathered again"
+					     : "not read");
+	}
+}
+
+static void print_row(FILE *out, const char *name, uint64_t planned, uint64_t replicated)
+{
+	fprintf(out, "%-12s  %16" PRIu64 "  %12s  %12s", name, planned, human(planned).s, human(replicated).s);
+	if (replicated)
+		fprintf(out, "  %6.2f", (double)planned / (double)replicated);
+	fprintf(out, "\n");
+}
+
+static void print_regions(const struct fsdp_plan *p, FILE *out)
+{
+	fprintf(out, "\n%-12s  %16s  %12s  %12s  %6s\n", "region", "bytes a rank", "planned", "replicated", "ratio");
+	for (int r = 0; r < DN_MEM_PLANNED; r++)
+		if (p->planned[r] || p->replicated[r])
+			print_row(out, dn_region_name(r), p->planned[r], p->replicated[r]);
+	print_row(out, "total", p->total_bytes, p->replicated_bytes);
+}
+
+static void print_schedule(const struct fsdp_plan *p, FILE *out)
+{
+	int n = p->step.n_ops < FIRST_OPS ? p->step.n_ops : FIRST_OPS;
+	char name[DN_BLOCK_NAME_MAX + 16];
+
+	fprintf(out, "\n%-8s  %-9s  %-16s  %s\n", "queue", "op", "block", "waits for");
+	for (int i = 0; i < n; i++) {
+		const struct fsdp_op *op = &p->step.ops[i];
+
+		fprintf(out, "%-8s  %-9s  %-*s", fsdp_queue_name(op->queue), fsdp_op_name(op->kind), op->n_waits ? 16 : 0,
+			p->blocks[op->block].name);
+		for (int k = 0; k < op->n_waits; k++) {
+			fsdp_plan_event_name(p, op->waits[k], name, sizeof(name));
+			fprintf(out, "%s%s", k ? ", " : "  ", name);
+		}
+		fprintf(out, "\n");
+	}
+	if (n < p->step.n_ops)
+		fprintf(out, "... and %d more of %d operations a step\n", p->step.n_ops - n, p->step.n_ops);
+}
+
+int fsdp_plan_print(const struct fsdp_plan *p, const struct dn_net *net, FILE *out)
+{
+	fprintf(out,
+		"plan %016" PRIx64 ": %d ranks, strategy full, layout flat, limit %d, grad_slots %d, prefetch %s, depth %d\n",
+		p->hash, p->world, p->opt.limit, p->opt.grad_slots, prefetch_name(p->opt.prefetch), p->opt.depth);
+	fprintf(out, "batch %" PRId64 " in %" PRId64 " microbatches, %" PRId64 " images of each on a rank\n", net->batch,
+		net->subdivisions, net->local);
+	fprintf(out, "backend %s, library %s, %d threads, alignment %zu bytes\n", p->facts.backend, p->facts.library,
+		p->facts.threads, p->facts.align_bytes);
+	print_blocks(p, out);
+	print_regions(p, out);
+	fprintf(out, "\n%-12s  %16s  %12s  %6s\n", "traffic", "bytes a step", "", "calls");
+	fprintf(out, "%-12s  %16" PRIu64 "  %12s  %6" PRIu64 "\n", "gather", p->gather_bytes, human(p->gather_bytes).s,
+		p->gather_calls);
+	fprintf(out, "%-12s  %16" PRIu64 "  %12s  %6" PRIu64 "\n", "reduce", p->reduce_bytes, human(p->reduce_bytes).s,
+		p->reduce_calls);
+	print_schedule(p, out);
+	return flush(out);
+}

@@ -1,0 +1,461 @@
+/* The schedule: which operation runs on which queue in which order, and what it waits for.
+ *
+ * One walk over the step in host order, as the hooks will be called. The limiter says when a slot may be
+ * taken. Each queue carries a clock: the latest operation of every queue that is known to be over when its
+ * next one starts. A wait that the clock implies is not written down, so every wait in a plan is needed.
+ *
+ * NOTE(what lies before): a schedule starts after a step, after an evaluation, or first of all, and one plan
+ * has to be right in all three cases. What it knows of the past:
+ * - Compute knows the reduction queue's part of the last step, because the last update waited for the last
+ *   reduction.
+ * - The gather queue knows nothing of compute. The first gather into a slot therefore waits for the release
+ *   by which the slot was last used, in a step and in an evaluation (different blocks, perhaps), and the
+ *   first gather of a block for its update. Updates come after all releases of a step and in backward order,
+ *   so that the first of these waits often covers the rest: `seen` below holds how far the gather queue
+ *   sees, for either past.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "plan_priv.h"
+
+#define MAX_OPS (1 << 24)
+
+enum { PAST_STEP, PAST_EVAL, PASTS };
+
+struct clock {
+	int64_t at[FSDP_QUEUES];
+}; /* last operation of each queue known to be over, -1 = none of this schedule */
+
+struct record { /* the latest record of an event in this schedule */
+	bool made;
+	enum fsdp_queue queue;
+	struct clock clock; /* at[queue] is the recording operation */
+};
+
+struct past { /* an earlier run of a schedule, as its compute queue left it */
+	bool exists;
+	int64_t *compute; /* [n_events] position of the last record on the compute queue, -1 = none */
+	int *last_owner; /* [n_slots] block, -1 = none */
+};
+
+struct walk {
+	const struct fsdp_plan *p;
+	struct fsdp_schedule *s;
+	struct fsdp_limiter limiter;
+	struct clock queue[FSDP_QUEUES];
+	int64_t n_done[FSDP_QUEUES];
+	struct record *events;
+	const struct past *past; /* [PASTS], NULL in the first draft */
+	int64_t seen[PASTS]; /* compute position of the past that the gather queue has waited for */
+	int *reduced_by; /* [n_grad_slots] block that was reduced last, -1 = none in this schedule */
+	int micro;
+	bool train;
+};
+
+/* --- one operation --- */
+
+static bool clock_covers(const struct clock *c, const struct record *r)
+{
+	return c->at[r->queue] >= r->clock.at[r->queue];
+}
+
+static void clock_merge(struct clock *c, const struct clock *other)
+{
+	for (int q = 0; q < FSDP_QUEUES; q++)
+		if (c->at[q] < other->at[q])
+			c->at[q] = other->at[q];
+}
+
+static int append(struct fsdp_schedule *s, const struct fsdp_op *op)
+{
+	if (s->n_ops == s->cap) {
+		int cap = s->cap ? 2 * s->cap : 64;
+		struct fsdp_op *ops;
+
+		if (cap > MAX_OPS)
+			return dn_fail(-EINVAL,
+				       "plan: a step of more than %d operations; fewer subdivisions or larger blocks make it "
+				       "shorter",
+				       MAX_OPS);
+		ops = dn_realloc(s->ops, (size_t)cap * sizeof(*ops));
+		if (!ops)
+			return -ENOMEM;
+		s->ops = ops;
+		s->cap = cap;
+	}
+	s->ops[s->n_ops++] = *op;
+	return 0;
+}
+
+/* Is wait @k implied by the queue's clock, by what it comes with, or by an equal one before it? */
+static bool implied(const struct walk *w, const struct clock *c, const int *waits, int n, int k)
+{
+	const struct record *r = &w->events[waits[k]];
+
+	if (clock_covers(c, r))
+		return true;
+	for (int i = 0; i < n; i++) {
+		const struct record *o = &w->events[waits[i]];
+
+		if (i != k && clock_covers(&o->clock, r) && (waits[i] != waits[k] || i < k))
+			return true;
+	}
+	return false;
+}
+
+/* @waits: events of this schedule, thinned out here. @past_waits: events of earlier ones, needed as they
+ * are. */
+static int emit(struct walk *w, struct fsdp_op *op, const int *waits, int n_waits, const int *past_waits, int n_past)
+{
+	struct clock *c = &w->queue[op->queue];
+	struct clock start = *c;
+	struct record *r;
+
+	op->micro = w->micro;
+	op->n_waits = 0;
+	for (int i = 0; i < n_past; i++)
+		op->waits[op->n_waits++] = past_waits[i];
+	for (int i = 0; i < n_waits; i++) {
+		if (implied(w, &start, waits, n_waits, i))
+			continue;
+		if (op->n_waits == FSDP_MAX_WAITS)
+			return dn_fail(-EINVAL, "plan: an operation with more than %d waits", FSDP_MAX_WAITS);
+		op->waits[op->n_waits++] = waits[i];
+		clock_merge(c, &w->events[waits[i]].clock);
+	}
+	c->at[op->queue] = w->n_done[op->queue]++;
+	op->records = fsdp_plan_event(w->p, op->kind, op->block);
+	r = &w->events[op->records];
+	r->made = true;
+	r->queue = op->queue;
+	r->clock = *c;
+	return append(w->s, op);
+}
+
+static int event(const struct walk *w, enum fsdp_op_kind kind, int block)
+{
+	return fsdp_plan_event(w->p, kind, block);
+}
+
+/* --- gathers --- */
+
+static void past_wait(struct walk *w, int e, int *waits, int *n)
+{
+	waits[(*n)++] = e;
+	for (int k = 0; k < PASTS; k++)
+		if (w->past[k].exists && w->seen[k] < w->past[k].compute[e])
+			w->seen[k] = w->past[k].compute[e];
+}
+
+/* NOTE(what lies before), for a slot that this schedule has not used. Most far-reaching wait first: an
+ * update is later on compute than every release of its step. */
+static int past_waits(struct walk *w, int block, int *waits)
+{
+	const struct fsdp_block *b = &w->p->blocks[block];
+	int n = 0;
+
+	if (!w->past)
+		return 0;
+	if (b->learns && w->past[PAST_STEP].exists) {
+		int e = event(w, FSDP_UPDATE, block);
+
+		/* the shard is read here and was written there */
+		if (w->seen[PAST_STEP] < w->past[PAST_STEP].compute[e])
+			past_wait(w, e, waits, &n);
+	}
+	for (int k = PASTS - 1; k >= 0; k--) {
+		int owner, e;
+
+		if (!w->past[k].exists)
+			continue;
+		owner = w->past[k].last_owner[b->slot];
+		if (owner < 0)
+			continue;
+		e = event(w, FSDP_RELEASE, owner);
+		/* the slot is written here and was read there */
+		if (w->seen[k] < w->past[k].compute[e])
+			past_wait(w, e, waits, &n);
+	}
+	return n;
+}
+
+/* -EAGAIN without a message while another block holds the slot. */
+static int gather(struct walk *w, int block, bool backward)
+{
+	const struct fsdp_block *b = &w->p->blocks[block];
+	struct fsdp_op op = { .kind = FSDP_GATHER, .queue = FSDP_GATHERQ, .block = block, .backward = backward };
+	int waits[1], past[FSDP_MAX_WAITS];
+	int free_event, n_past;
+	int err;
+
+	err = fsdp_limiter_admit(&w->limiter, b->slot, block, &free_event);
+	if (err)
+		return err;
+	/* a release in this schedule is later on compute than all that lies before */
+	n_past = free_event < 0 ? past_waits(w, block, past) : 0;
+	waits[0] = free_event; /* the slot's previous block has been read for the last time */
+	return emit(w, &op, waits, free_event >= 0, past, n_past);
+}
+
+static bool holds(const struct walk *w, int block)
+{
+	return fsdp_limiter_holds(&w->limiter, w->p->blocks[block].slot, block);
+}
+
+static int need(struct walk *w, int block, bool backward)
+{
+	int err;
+
+	if (holds(w, block))
+		return 0;
+	err = gather(w, block, backward);
+	if (err == -EAGAIN)
+		return dn_fail(-EINVAL, "plan: block %s needs slot %d, which block %s still holds", w->p->blocks[block].name,
+			       w->p->blocks[block].slot, w->p->blocks[w->limiter.slots[w->p->blocks[block].slot].owner].name);
+	return err;
+}
+
+/* The next `depth` blocks after @block that the pass will want, in its order; a refused one ends it, since
+ * gathers are served in order and a later block must not take what an earlier one needs. */
+static int prefetch(struct walk *w, int block, bool backward)
+{
+	int step = backward ? -1 : 1;
+	int ahead = 0;
+
+	for (int i = block + step; i >= 0 && i < w->p->n_blocks && ahead < w->p->opt.depth; i += step) {
+		const struct fsdp_block *b = &w->p->blocks[i];
+		int err;
+
+		if (backward ? !plan_backward_reads(b) : !b->gathered)
+			continue;
+		ahead++;
+		if (holds(w, i))
+			continue;
+		err = gather(w, i, backward);
+		if (err == -EAGAIN)
+			return 0;
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int prefetch_at(struct walk *w, enum fsdp_prefetch when, int block, bool backward)
+{
+	return w->p->opt.prefetch == when ? prefetch(w, block, backward) : 0;
+}
+
+static int release(struct walk *w, int block)
+{
+	struct fsdp_op op = { .kind = FSDP_RELEASE, .queue = FSDP_COMPUTE, .block = block };
+	int err = emit(w, &op, NULL, 0, NULL, 0);
+
+	fsdp_limiter_release(&w->limiter, w->p->blocks[block].slot, block, op.records);
+	return err;
+}
+
+/* --- forward --- */
+
+static int stats(struct walk *w)
+{
+	struct fsdp_op op = { .kind = FSDP_STATS, .queue = FSDP_REDUCEQ, .block = w->p->stats_block };
+	int waits[1];
+
+	waits[0] = event(w, FSDP_FORWARD, w->p->stats_block); /* later than every other block's statistics */
+	return emit(w, &op, waits, 1, NULL, 0);
+}
+
+static bool nothing_learns(const struct fsdp_plan *p)
+{
+	for (int i = 0; i < p->n_blocks; i++)
+		if (p->blocks[i].learns)
+			return false;
+	return true;
+}
+
+/* The first block with statistics waits until those of the last microbatch are exchanged: in training it
+ * overwrites them, in an evaluation it reads the rolling ones. Later blocks come behind it on the same
+ * queue. Across schedules the updates have waited already, if there are any. */
+static int stats_wait(struct walk *w, int block, int *waits, int *past, int *n_past)
+{
+	const struct fsdp_plan *p = w->p;
+
+	*n_past = 0;
+	if (!p->blocks[block].has_stats)
+		return 0;
+	for (int i = 0; i < block; i++)
+		if (p->blocks[i].has_stats)
+			return 0;
+	waits[0] = event(w, FSDP_STATS, p->stats_block);
+	if (w->events[waits[0]].made)
+		return 1;
+	if (nothing_learns(p))
+		past[(*n_past)++] = waits[0];
+	return 0;
+}
+
+static int forward_block(struct walk *w, int i)
+{
+	const struct fsdp_block *b = &w->p->blocks[i];
+	struct fsdp_op op = { .kind = FSDP_FORWARD, .queue = FSDP_COMPUTE, .block = i };
+	int waits[2], past[1], n = 0, n_past;
+	int err = 0;
+
+	if (b->gathered)
+		err = need(w, i, false);
+	if (!err)
+		err = prefetch_at(w, FSDP_PRE, i, false);
+	if (err)
+		return err;
+	if (b->gathered)
+		waits[n++] = event(w, FSDP_GATHER, i); /* the values are there */
+	n += stats_wait(w, i, waits + n, past, &n_past);
+	err = emit(w, &op, waits, n, past, n_past);
+	if (!err && b->gathered && !(w->train && b->resident))
+		err = release(w, i);
+	if (!err)
+		err = prefetch_at(w, FSDP_POST, i, false);
+	if (!err && w->train && i == w->p->stats_block)
+		err = stats(w);
+	return err;
+}
+
+/* --- backward and update --- */
+
+static int backward_block(struct walk *w, int i)
+{
+	const struct fsdp_block *b = &w->p->blocks[i];
+	struct fsdp_op op = { .kind = FSDP_BACKWARD, .queue = FSDP_COMPUTE, .block = i };
+	struct fsdp_op reduce = { .kind = FSDP_REDUCE, .queue = FSDP_REDUCEQ, .block = i };
+	bool reads = plan_backward_reads(b);
+	int waits[2], n = 0;
+	int err = 0;
+
+	if (reads)
+		err = need(w, i, true);
+	if (!err)
+		err = prefetch_at(w, FSDP_PRE, i, true);
+	if (err)
+		return err;
+	if (b->backward_gather)
+		waits[n++] = event(w, FSDP_GATHER, i); /* the values are there; a resident block's have been all along */
+	if (b->learns && w->reduced_by[b->grad_slot] >= 0)
+		waits[n++] = event(w, FSDP_REDUCE, w->reduced_by[b->grad_slot]); /* its gradients have left the slot */
+	err = emit(w, &op, waits, n, NULL, 0);
+	if (!err && reads)
+		err = release(w, i);
+	if (!err)
+		err = prefetch_at(w, FSDP_POST, i, true);
+	if (err || !b->learns)
+		return err;
+	w->reduced_by[b->grad_slot] = i;
+	waits[0] = event(w, FSDP_BACKWARD, i); /* the gradients are complete */
+	return emit(w, &reduce, waits, 1, NULL, 0);
+}
+
+static int update_block(struct walk *w, int i)
+{
+	struct fsdp_op op = { .kind = FSDP_UPDATE, .queue = FSDP_COMPUTE, .block = i };
+	int waits[1];
+
+	waits[0] = event(w, FSDP_REDUCE, i); /* the last microbatch is in the sum */
+	return emit(w, &op, waits, 1, NULL, 0);
+}
+
+static int walk_ops(struct walk *w)
+{
+	const struct fsdp_plan *p = w->p;
+	int64_t n_micro = w->train ? p->subdivisions : 1;
+	int err = 0;
+
+	for (int64_t m = 0; m < n_micro && !err; m++) {
+		w->micro = (int)m;
+		for (int i = 0; i < p->n_blocks && !err; i++)
+			err = forward_block(w, i);
+		for (int i = p->n_blocks - 1; i >= 0 && w->train && !err; i--)
+			if (p->blocks[i].in_backward)
+				err = backward_block(w, i);
+	}
+	for (int i = p->n_blocks - 1; i >= 0 && w->train && !err; i--)
+		if (p->blocks[i].learns)
+			err = update_block(w, i);
+	return err;
+}
+
+/* --- both schedules --- */
+
+static void past_note(struct past *past, const struct walk *w, int n_events)
+{
+	past->exists = true;
+	for (int e = 0; e < n_events; e++) {
+		const struct record *r = &w->events[e];
+
+		past->compute[e] = r->made && r->queue == FSDP_COMPUTE ? r->clock.at[FSDP_COMPUTE] : -1;
+	}
+	for (int s = 0; s < w->limiter.n; s++)
+		past->last_owner[s] = w->limiter.slots[s].owner;
+}
+
+/* Writes @s; then *@note (may be NULL) holds what it leaves behind. */
+static int run_walk(const struct fsdp_plan *p, struct fsdp_schedule *s, bool train, const struct past *past, struct past *note)
+{
+	int n_events = FSDP_OP_KINDS * p->n_blocks;
+	struct walk w = { .p = p, .s = s, .past = past, .train = train, .seen = { -1, -1 } };
+	int err;
+
+	s->n_ops = 0;
+	for (int q = 0; q < FSDP_QUEUES; q++)
+		for (int k = 0; k < FSDP_QUEUES; k++)
+			w.queue[q].at[k] = -1;
+	err = fsdp_limiter_init(&w.limiter, p->n_slots);
+	if (err)
+		return err;
+	err = -ENOMEM;
+	w.events = dn_calloc((size_t)n_events, sizeof(*w.events));
+	w.reduced_by = dn_calloc((size_t)p->n_grad_slots, sizeof(*w.reduced_by));
+	if (!w.events || !w.reduced_by)
+		goto out;
+	for (int i = 0; i < p->n_grad_slots; i++)
+		w.reduced_by[i] = -1;
+	err = walk_ops(&w);
+	if (!err && note)
+		past_note(note, &w, n_events);
+out:
+	dn_free(w.reduced_by);
+	dn_free(w.events);
+	fsdp_limiter_fini(&w.limiter);
+	return err;
+}
+
+static int past_init(struct past *past, const struct fsdp_plan *p)
+{
+	past->compute = dn_calloc((size_t)(FSDP_OP_KINDS * p->n_blocks), sizeof(*past->compute));
+	past->last_owner = dn_calloc((size_t)p->n_slots, sizeof(*past->last_owner));
+	return past->compute && past->last_owner ? 0 : -ENOMEM;
+}
+
+/* Order and positions do not depend on waits, so a first draft of each tells what the other will find before
+ * it. */
+int plan_schedule(struct fsdp_plan *p, bool train)
+{
+	struct past past[PASTS] = { 0 };
+	int err = 0;
+
+	for (int k = 0; k < PASTS && !err; k++)
+		err = past_init(&past[k], p);
+	if (!err && train)
+		err = run_walk(p, &p->step, true, NULL, &past[PAST_STEP]);
+	if (!err)
+		err = run_walk(p, &p->eval, false, NULL, &past[PAST_EVAL]);
+	if (!err && train)
+		err = run_walk(p, &p->step, true, past, NULL);
+	if (!err)
+		err = run_walk(p, &p->eval, false, past, NULL);
+	for (int k = 0; k < PASTS; k++) {
+		dn_free(past[k].compute);
+		dn_free(past[k].last_owner);
+	}
+	return err;
+}

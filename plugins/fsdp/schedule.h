@@ -1,0 +1,72 @@
+/* The interpreter of a plan: hooks move a cursor over the schedule, operations before the hook's own are carried out in host
+ * order. Nothing here decides what is gathered when; it refuses a call that the plan has not foreseen.
+ */
+#ifndef FSDP_SCHEDULE_H
+#define FSDP_SCHEDULE_H
+#include "coll.h"
+#include "plan.h"
+
+enum fsdp_block_state { FSDP_SHARDED, FSDP_GATHERING, FSDP_GATHERED };
+
+struct fsdp_memory {                    /* regions of this rank, as the plan lays them out; NULL when empty */
+	float *params, *grads, *states;         /* states: n_states arrays of the size of grads, one after the other */
+	float *slots, *grad_slots;
+	float *staging;                         /* pieces of a reduction, then statistics of other ranks */
+	float *rolling, *stats;
+};
+
+struct fsdp_block_run {                 /* what a block does at run time */
+	enum fsdp_block_state state;
+	bool grads_open;                        /* backward writes its gradient slot */
+	bool ready;                             /* every value of this rank's shard was written once */
+	struct fsdp_gather gather;
+	struct fsdp_reduce reduce;
+	char gather_label[96], reduce_label[96];
+};
+
+struct fsdp_stats_run {                 /* statistics of all blocks: exchange, mean, rolling update */
+	struct fsdp_exchange x;
+	struct fsdp_runtime *rt;
+	const float **parts;                    /* [world] */
+};
+
+struct fsdp_runtime {
+	const struct fsdp_plan *plan;
+	struct dn_net *net;
+	int rank;
+	const struct dn_backend *be;
+	struct dn_stream *queues[FSDP_QUEUES];  /* compute is the net's */
+	struct dn_event **events;               /* [FSDP_OP_KINDS * n_blocks], NULL where the plan has none */
+	struct fsdp_memory mem;
+	struct fsdp_block_run *blocks;          /* [n_blocks] */
+	struct fsdp_stats_run stats;
+	struct fsdp_limiter limiter;            /* who holds which slot, checked against the plan */
+	struct fsdp_count gathered, reduced;    /* sent so far */
+	int64_t at, at_eval;                    /* cursors; at_eval 0 = between passes */
+	int stats_micro;                        /* microbatch whose statistics were exchanged, -1 = none of this step */
+	bool broken;                            /* a step ended in the middle */
+	/* the test's log of executed operations in host order; NULL = off */
+	struct fsdp_op *log;
+	int64_t n_log, log_cap;
+	/* asked before the first gather of a block: is every value there? */
+	int (*check_ready)(void *arg, int block);
+	void *check_arg;
+};
+
+/** fsdp_runtime_init() - streams, events and prepared operations over @mem; also undone by fini when it fails */
+int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, struct fsdp_channel *gather,
+		      struct fsdp_channel *reduce, const struct fsdp_memory *mem);
+void fsdp_runtime_fini(struct fsdp_runtime *rt);
+
+int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block);
+int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block);
+int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block);
+int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block);
+int fsdp_runtime_begin(struct fsdp_runtime *rt);
+/** fsdp_runtime_stats() - the statistics of this microbatch are on their way; an error when the plan has not come there */
+int fsdp_runtime_stats(struct fsdp_runtime *rt);
+/** fsdp_runtime_update() - the rest of the step: every update, after its waits, through @fn */
+int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg);
+/** fsdp_runtime_idle() - wait until both communication queues are empty */
+int fsdp_runtime_idle(struct fsdp_runtime *rt);
+#endif

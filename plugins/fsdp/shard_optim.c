@@ -1,0 +1,25 @@
+/* The update of a shard: the local store's rule, applied to each segment (param and shard have in common). */
+#include "shard_store.h"
+
+int fsdp_optim_block(struct fsdp_store *s, int block)
+{
+	const struct fsdp_plan *plan = s->plan;
+	const struct fsdp_block *b = &plan->blocks[block];
+	int64_t n_grads = (int64_t)(plan->planned[DN_MEM_GRADS] / sizeof(float));
+	int err = 0;
+
+	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors && !err; t++) {
+		const struct dn_param *p = s->net->params[plan->tensors[t].param];
+		float *state[DN_PARTS - DN_STATE0] = { NULL };
+		int64_t at, n, shard_at;
+
+		fsdp_plan_tensor(plan, t, s->mesh->rank, &at, &n, &shard_at);
+		if (p->frozen || !n)
+			continue;
+		for (int k = 0; k < plan->n_states; k++)
+			state[k] = s->rt.mem.states + k * n_grads + b->grad_offset + shard_at;
+		err = dn_optim_range(s->net->compute, p, s->update, n, s->rt.mem.params + b->shard_offset + shard_at,
+				     s->rt.mem.grads + b->grad_offset + shard_at, state);
+	}
+	return err;
+}

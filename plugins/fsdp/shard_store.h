@@ -1,0 +1,31 @@
+/* The sharded store: values, gradients and optimizer state of this rank's part of every block. */
+#ifndef FSDP_SHARD_STORE_H
+#define FSDP_SHARD_STORE_H
+#include "mesh.h"
+#include "schedule.h"
+
+struct fsdp_store {
+	struct dn_net *net;
+	struct fsdp_mesh *mesh;                 /* borrowed */
+	const struct fsdp_plan *plan;           /* borrowed */
+	void *region[DN_MEM_PLANNED];           /* of the device; NULL = empty, or the net's */
+	struct fsdp_runtime rt;
+	int64_t *written;                       /* [n_tensors] values of this rank's part that were written */
+	const struct dn_update *update;         /* during step */
+	uint64_t gather_at[2], reduce_at[2];    /* bytes, calls when the step began */
+	int64_t waited_at;
+	struct dn_store_report report;          /* of the last complete step */
+};
+
+/** fsdp_store_attach() - make @net own a sharded store (allocated by its alloc); control operations go to the device */
+int fsdp_store_attach(struct dn_net *net, struct fsdp_mesh *mesh, const struct fsdp_plan *plan);
+
+/* shard_optim.c */
+/** fsdp_optim_block() - the update of every param's part in this rank's shard of @block */
+int fsdp_optim_block(struct fsdp_store *s, int block);
+
+/* report.c */
+void fsdp_report_begin(struct fsdp_store *s);
+void fsdp_report_end(struct fsdp_store *s);
+void fsdp_report(void *self, struct dn_store_report *out);
+#endif

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Who may include whom. Left never includes right:
+#   base < backend < graph < io < train < plugin < cli;   data sees base only, train and what is right of it see data
+# Plugins include plugin/plugin.h (and headers that it includes) and their own headers; mpi.h has three files;
+# NAME_priv.h stays in its room; layers never see a backend's folder.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+bad=0
+
+say() {
+	echo "check-includes: $1:$2: includes $3: $4" >&2
+	bad=1
+}
+
+allowed() { # rooms that a file of room $1 may include
+	case $1 in
+	base) echo base ;;
+	backend) echo base backend ;;
+	data) echo base data ;;
+	graph) echo base backend graph ;;
+	io) echo base backend graph io ;;
+	train) echo base backend graph io data train ;;
+	plugin) echo base backend graph io data train plugin ;;
+	cli) echo base backend graph io data train plugin cli ;;
+	esac
+}
+
+check_room() { # FILE ROOM
+	local file=$1 room=$2 line header other
+	while IFS=: read -r line header; do
+		header=${header#*\"}
+		header=${header%%\"*}
+		case $header in
+		*/*) other=${header%%/*} ;;
+		*) other=$room ;;       # a header beside the file
+		esac
+		case " $(allowed "$room") " in
+		*" $other "*) ;;
+		*) say "$file" "$line" "$header" "$room sees only: $(allowed "$room")" ;;
+		esac
+		case $header in
+		*_priv.h) [ "$other" = "$room" ] || say "$file" "$line" "$header" "private to $other" ;;
+		esac
+		case $file:$header in
+		src/graph/layers/*:backend/*/*) say "$file" "$line" "$header" "layers see backend/backend.h only" ;;
+		esac
+	done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$file")
+}
+
+for file in $(find src -name '*.[ch]' | sort); do
+	room=${file#src/}
+	room=${room%%/*}
+	if [ -z "$(allowed "$room")" ]; then
+		say "$file" 1 "" "the room $room is not in the table"
+		continue
+	fi
+	check_room "$file" "$room"
+done
+
+public=$(grep -oE '^#include "[^"]*"' src/plugin/plugin.h | sed 's/.*"\(.*\)"/\1/')
+for file in $(find plugins -name '*.[ch]' | sort); do
+	dir=$(dirname "$file")
+	while IFS=: read -r line header; do
+		header=${header#*\"}
+		header=${header%%\"*}
+		[ "$header" = plugin/plugin.h ] || [ -f "$dir/$header" ] || printf '%s\n' "$public" | grep -qxF "$header" ||
+			say "$file" "$line" "$header" "a plugin includes plugin/plugin.h, what that includes, and its own headers"
+	done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$file")
+done
+
+while IFS=: read -r file line _; do
+	case ${file##*/} in
+	mesh.c | coll_mpi.c | coll_shm.c) ;;
+	*) say "$file" "$line" mpi.h "only mesh.c, coll_mpi.c and coll_shm.c call MPI" ;;
+	esac
+done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]mpi\.h' -r src plugins --include='*.[ch]')
+
+while IFS=: read -r file line _; do
+	case $file in
+	*/coll_nccl.c) ;;
+	*) say "$file" "$line" nccl.h "only coll_nccl.c calls NCCL" ;;
+	esac
+done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]nccl\.h' -r src plugins --include='*.[ch]')
+
+while IFS=: read -r file line _; do
+	case $file in
+	src/backend/cpu/dnn.c) ;;
+	*) say "$file" "$line" "oneDNN" "only src/backend/cpu/dnn.c knows the library" ;;
+	esac
+done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](oneapi/dnnl|dnnl)' -r src plugins --include='*.[ch]')
+
+[ $bad -eq 0 ] && echo "check-includes: clean"
+exit $bad

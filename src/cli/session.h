@@ -1,0 +1,50 @@
+/* The path that all verbs that run a net share: cfg, plugin, ranks, device, net, memory, values; and its end.
+ *
+ * session_start -> [session_agree(read the data file)] -> session_net -> [open data] -> session_ready -> session_load -> work
+ * -> session_end, which is always called and prints the error. All but session_end return 0 or -errno; the result of each
+ * is the same on all ranks once session_start has returned 0.
+ */
+#ifndef DN_CLI_SESSION_H
+#define DN_CLI_SESSION_H
+#include "plugin/load.h"
+
+struct session {
+	struct dn_command *c;
+	struct dn_cfg *cfg;
+	struct dn_loaded plugin;        /* p NULL: none */
+	struct dn_options *plugin_options;
+	void *self;                     /* the plugin's */
+	bool started;                   /* its init has succeeded: exit is due */
+	bool agreed;                    /* the error in hand is known to all ranks */
+	struct dn_run run;
+	struct dn_net *net;
+	int64_t start_ns;
+};
+
+/* What must be the same on all ranks; texts are copied. Zero-initialise. */
+struct session_items {
+	int n, cap;
+	struct dn_item *item;
+};
+int session_item(struct session_items *s, const char *name, const char *fmt, ...) DN_PRINTF(3, 4);
+void session_items_fini(struct session_items *s);
+
+int session_start(struct session *s, struct dn_command *c, const char *cfg_path, bool train);
+int session_agree(struct session *s, int err, const char *what);
+/** session_net() - build; @opt's rank, world, seed, legacy_bn and train are filled in here */
+int session_net(struct session *s, struct dn_net_options *opt);
+/** session_ready() - compare the ranks, let the plugin see the net, allocate, fill with initial values */
+int session_ready(struct session *s, struct session_items *items);
+/** session_load() - a weights file, with Darknet's lines on stderr */
+int session_load(struct session *s, const char *path, bool allow_partial, struct dn_weights_info *info);
+/** session_pass_batch() - for verbs without training: -batch, or the cfg's microbatch, split over the ranks, rounded up */
+int session_pass_batch(struct session *s, struct dn_net_options *opt);
+/** session_end() - print the error, end net, plugin and device; sets the exit status and returns 0 */
+int session_end(struct session *s, int err);
+
+/** session_claim() - which of a cfg's sections belong to plugins: told to @cfg; other unknown ones stay errors of dn_net_build() */
+int session_claim(struct dn_cfg *cfg, bool read_keys);
+/** session_print_layers() - Darknet's table of layers */
+void session_print_layers(FILE *f, const struct dn_net *net);
+
+#endif

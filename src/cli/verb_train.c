@@ -1,0 +1,382 @@
+/* Training verbs: "classifier train" and "train", which choose their lines by the net's last layer. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/session.h"
+
+/* --- progress: one line that is rewritten on a terminal, a line every ten seconds elsewhere --- */
+
+struct progress {
+	bool terminal;
+	bool shown;             /* a status line stands on the terminal */
+	int64_t start_ns, last_ns;
+	int64_t first;          /* batch number before the first step of this run */
+};
+
+static void progress_clear(struct progress *p)
+{
+	if (p->shown)
+		fputs("\r\033[K", stderr);
+	p->shown = false;
+}
+
+static void progress_show(struct progress *p, const struct dn_loop_step *st, int64_t max_batches, int64_t batch)
+{
+	int64_t now = dn_now_ns();
+	double seconds = (double)(now - p->start_ns) / 1e9;
+	double rate = seconds > 0 ? (double)(st->step - p->first) / seconds : 0;
+	char left[64] = "";
+
+	if (!p->terminal && now - p->last_ns < (int64_t)10e9)
+		return;
+	p->last_ns = now;
+	if (max_batches > 0 && rate > 0) {
+		int64_t s = (int64_t)((double)(max_batches - st->step) / rate + .5);
+
+		s = s > 0 ? s : 0;
+		snprintf(left, sizeof(left), ", %lld:%02d:%02d left", (long long)(s / 3600), (int)(s / 60 % 60), (int)(s % 60));
+	}
+	if (max_batches > 0)
+		fprintf(stderr, "progress: step %lld of %lld (%.0f%%), avg loss %.4f, %.1f images/s%s", (long long)st->step,
+			(long long)max_batches, 100. * (double)st->step / (double)max_batches, st->avg, rate * (double)batch, left);
+	else
+		fprintf(stderr, "progress: step %lld, avg loss %.4f, %.1f images/s", (long long)st->step, st->avg,
+			rate * (double)batch);
+	if (!p->terminal)
+		fputc('\n', stderr);
+	p->shown = p->terminal;
+	fflush(stderr);
+}
+
+/* --- one training --- */
+
+struct training {
+	struct session s;
+	struct dn_datafile *file;
+	struct dn_dataset *data, *valid;
+	struct dn_loop *loop;
+	struct progress progress;
+	bool classifier;
+	enum dn_shuffle shuffle;
+	const char *backup;
+	char base[256];
+	uint64_t seen;
+};
+
+static bool first_rank(const struct training *t)
+{
+	return t->s.run.group.rank == 0;
+}
+
+static int on_step(void *arg, const struct dn_loop_step *st)
+{
+	struct training *t = arg;
+	FILE *f = t->s.c->out;
+
+	if (!first_rank(t))
+		return 0;
+	progress_clear(&t->progress);
+	fprintf(f, "Loaded: %f seconds\n", st->load_seconds);
+	if (t->classifier)
+		fprintf(f, "%lld, %.3f: %f, %f avg, %f rate, %f seconds, %llu images\n", (long long)st->step, st->epoch, st->loss,
+			st->avg, st->rate, st->seconds, (unsigned long long)st->seen);
+	else
+		fprintf(f, "%lld: %f, %f avg, %f rate, %f seconds, %llu images\n", (long long)st->step, st->loss, st->avg, st->rate,
+			st->seconds, (unsigned long long)st->seen);
+	fflush(f);
+	progress_show(&t->progress, st, t->s.net->hyper.max_batches, t->s.net->batch);
+	return 0;
+}
+
+static int on_saved(void *arg, const char *path, int64_t bytes, double seconds)
+{
+	struct training *t = arg;
+
+	if (!first_rank(t))
+		return 0;
+	progress_clear(&t->progress);
+	if (dn_ends(path, ".weights") || dn_ends(path, ".backup"))
+		fprintf(stderr, "Saving weights to %s\n", path);
+	else
+		fprintf(stderr, "Saving checkpoint to %s (%lld bytes, %.2f seconds)\n", path, (long long)bytes, seconds);
+	return 0;
+}
+
+static int on_valid(void *arg, const struct dn_loop_step *st, int64_t images, double top1, double topk, double loss)
+{
+	struct training *t = arg;
+
+	if (!first_rank(t))
+		return 0;
+	progress_clear(&t->progress);
+	fprintf(t->s.c->out, "Validation after %lld: %lld images, top 1: %f, top %lld: %f, loss %f\n", (long long)st->step,
+		(long long)images, top1, (long long)t->file->top, topk, loss);
+	fflush(t->s.c->out);
+	return 0;
+}
+
+/* softmax, or a cost after one */
+static bool is_classifier(const struct dn_net *net)
+{
+	return !strcmp(net->layers[net->output_layer].ops->name, "softmax");
+}
+
+static int read_data_file(struct training *t)
+{
+	const struct dn_options *f = t->s.c->flags;
+	const char *shuffle = dn_options_text(f, "shuffle");
+	int err;
+
+	err = dn_datafile_read(&t->file, t->s.c->args[0], dn_options_on(f, "strict"));
+	if (err)
+		return err;
+	t->shuffle = t->file->shuffle;
+	if (shuffle)
+		err = dn_shuffle_parse(shuffle, "-shuffle", &t->shuffle);
+	t->backup = dn_options_text(f, "backup") ? dn_options_text(f, "backup") : t->file->backup;
+	return err;
+}
+
+/* Images of a list are augmented for training by the keys of [net]. */
+static int open_part(const struct training *t, bool valid, struct dn_dataset **out)
+{
+	const struct dn_net *net = t->s.net;
+	struct dn_dataset_config c = {
+		.valid = valid, .inputs = net->inputs, .truths = net->truths, .w = net->w, .h = net->h, .c = net->c,
+		.fit = DN_FIT_CENTER_CROP, .seed = t->s.run.seed,
+	};
+	struct dn_augment augment;
+	int err;
+
+	if (!valid && t->file->format == DN_FORMAT_LIST && net->w > 0) {
+		err = dn_augment_read(&augment, t->s.cfg->net, net->w);
+		if (err)
+			return err;
+		c.augment = &augment;
+	}
+	return dn_dataset_open_as(out, t->file, &c);
+}
+
+static int open_data(struct training *t, struct session_items *items)
+{
+	const struct dn_net *net = t->s.net;
+	const char *path;
+	char text[32];
+	int64_t size;
+	int err;
+
+	err = open_part(t, false, &t->data);
+	if (err)
+		return err;
+	if (dn_options_int(t->s.c->flags, "valid") > 0) {
+		err = open_part(t, true, &t->valid);
+		if (err)
+			return err;
+	}
+	err = session_item(items, "data", "%lld samples, hash %016llx", (long long)t->data->n, (unsigned long long)t->data->hash);
+	if (!err && t->s.c->n_args > 2) {
+		path = t->s.c->args[2];
+		err = dn_file_size(path, &size);
+		if (!err)
+			err = session_item(items, "weights file", "%.300s, %lld bytes", path, (long long)size);
+	}
+	/* what the flags left open is settled now: printed, compared and logged as resolved */
+	for (int i = 0; !err && i < 4; i++) {
+		const char *key = i == 0 ? "batch" : i == 1 ? "subdivisions" : i == 2 ? "shuffle" : "backup";
+		const char *value = text;
+
+		if (dn_options_given(t->s.c->flags, key))
+			continue;
+		snprintf(text, sizeof(text), "%lld", (long long)(i == 0 ? net->batch : net->subdivisions));
+		if (i == 2)
+			value = t->shuffle == DN_SHUFFLE_OFF ? "0" : t->shuffle == DN_SHUFFLE_EPOCH ? "1" : "replace";
+		else if (i == 3)
+			value = t->backup;
+		err = dn_options_set(t->s.c->flags, key, value, "resolved");
+	}
+	return err;
+}
+
+/* A flag wins over the plugin's key of the same name, which wins over the default. */
+static const char *setting(const struct training *t, const char *key)
+{
+	const struct dn_options *own = t->s.c->flags;
+	const struct dn_options *plugin = t->s.plugin_options;
+
+	if (!dn_options_given(own, key) && plugin && dn_options_find(plugin, key) && dn_options_given(plugin, key))
+		return dn_options_text(plugin, key);
+	return dn_options_text(own, key);
+}
+
+static int fill_config(struct training *t, struct dn_loop_config *c)
+{
+	const struct dn_options *f = t->s.c->flags;
+	const char *every = setting(t, "save_every");
+	const char *keep = setting(t, "keep");
+	int64_t n = 0;
+
+	*c = (struct dn_loop_config){
+		.backup = t->backup,
+		.base = t->base,
+		.data_path = t->s.c->args[0],
+		.log_path = dn_options_text(f, "log"),
+		.valid_every = dn_options_int(f, "valid"),
+		.top = (int)t->file->top,
+		.seed = t->s.run.seed,
+		.shuffle = t->shuffle,
+		.loader_threads = t->s.run.threads >= 4 ? 2 : 1,
+		.force = dn_options_on(f, "force"),
+		.options = f,
+		.plugin_options = t->s.plugin_options,
+		.plugin = t->s.plugin.p ? t->s.plugin.p->name : NULL,
+		.events = { .step = on_step, .saved = on_saved, .valid = on_valid, .arg = t },
+	};
+	if (every && strcmp(every, "off")) {
+		if (dn_parse_int(every, &n) == DN_NUM_WHOLE)
+			c->save_every = n;
+		else if (dn_parse_int(every, &n) == DN_NUM_PREFIX && dn_ends(every, "m"))
+			c->save_every_seconds = 60. * (double)n;
+		else
+			return dn_fail(-EINVAL, "save_every=%.100s: wanted a number of updates, or minutes as in 10m", every);
+	}
+	if (keep && dn_parse_int(keep, &n) != DN_NUM_WHOLE)
+		return dn_fail(-EINVAL, "keep=%.100s: not a whole number", keep);
+	c->keep = (int)n;
+	if (!keep)
+		c->keep = 3;
+	return 0;
+}
+
+static void print_head(const struct training *t)
+{
+	const struct dn_hyper *h = &t->s.net->hyper;
+	FILE *f = t->s.c->out;
+
+	fprintf(f, "%s\n1\n", t->base);
+	fprintf(f, "Learning Rate: %g, Momentum: %g, Decay: %g\n", h->learning_rate, h->momentum, h->decay);
+	fprintf(f, "%lld\n", (long long)t->data->n);
+	fprintf(f, "Seed: %llu\n", (unsigned long long)t->s.run.seed);
+	fflush(f);
+}
+
+static int load_weights(struct training *t)
+{
+	const struct dn_options *f = t->s.c->flags;
+	struct dn_weights_info info;
+	int err;
+
+	if (t->s.c->n_args < 3)
+		return 0;
+	if (dn_options_text(f, "resume") && first_rank(t))
+		fprintf(stderr, "notice: -resume replaces the values of %s\n", t->s.c->args[2]);
+	err = session_load(&t->s, t->s.c->args[2], true, &info);
+	if (!err && !dn_options_on(f, "clear"))
+		t->seen = info.header.seen;
+	return err;
+}
+
+static int train_loop(struct training *t)
+{
+	const char *resume = dn_options_text(t->s.c->flags, "resume");
+	struct dn_loop_config config;
+	int err;
+
+	err = fill_config(t, &config);
+	err = session_agree(&t->s, err, "settings");
+	if (err)
+		return err;
+	err = dn_loop_create(&t->loop, t->s.net, t->data, t->valid, &t->s.run.group, &config);
+	if (err)
+		return err;
+	dn_loop_set_seen(t->loop, t->seen);
+	if (resume) {
+		err = dn_loop_resume(t->loop, resume);
+		if (err)
+			return err;
+	}
+	if (first_rank(t)) {
+		print_head(t);
+		if (resume)
+			fprintf(stderr, "Resumed after batch %lld\n", (long long)dn_loop_batch_number(t->loop));
+	}
+	t->progress.terminal = isatty(2);
+	t->progress.start_ns = t->progress.last_ns = dn_now_ns();
+	t->progress.first = dn_loop_batch_number(t->loop);
+	err = dn_loop_run(t->loop);
+	progress_clear(&t->progress);
+	return err;
+}
+
+static int train(struct training *t, struct dn_command *c, bool classifier)
+{
+	const struct dn_options *f = c->flags;
+	struct dn_net_options opt = { .keep_output = -1 };
+	struct session_items items = { 0 };
+	int err;
+
+	err = session_start(&t->s, c, c->args[1], true);
+	if (err)
+		return err;
+	err = session_agree(&t->s, read_data_file(t), "data file");
+	if (err)
+		return err;
+	dn_base_name(c->args[1], t->base, sizeof(t->base));
+	opt.batch = dn_options_given(f, "batch") ? dn_options_int(f, "batch") : 0;
+	opt.subdivisions = dn_options_given(f, "subdivisions") ? dn_options_int(f, "subdivisions") : 0;
+	err = session_net(&t->s, &opt);
+	if (err)
+		return err;
+	t->classifier = is_classifier(t->s.net);
+	if (classifier && !t->classifier)
+		err = dn_fail(-EINVAL, "%s: classifier train wants a net that ends in [softmax], the last layer here is [%s]; "
+			      "darknet train takes other nets", c->args[1], t->s.net->layers[t->s.net->output_layer].ops->name);
+	if (!err)
+		err = open_data(t, &items);
+	err = session_agree(&t->s, err, "data");
+	if (!err)
+		err = session_ready(&t->s, &items);
+	session_items_fini(&items);
+	if (!err)
+		err = load_weights(t);
+	if (!err)
+		err = train_loop(t);
+	return err;
+}
+
+static int run_training(struct dn_command *c, bool classifier)
+{
+	struct training t = { .classifier = classifier };
+	int err = train(&t, c, classifier);
+
+	dn_loop_destroy(t.loop);
+	dn_dataset_close(t.data);
+	dn_dataset_close(t.valid);
+	err = session_end(&t.s, err);
+	dn_datafile_destroy(t.file);
+	return err;
+}
+
+static int run_classifier_train(struct dn_command *c)
+{
+	return run_training(c, true);
+}
+
+static int run_train(struct dn_command *c)
+{
+	return run_training(c, false);
+}
+
+static const struct dn_option *const train_tables[] = { cli_train_flags, cli_batch_flags, cli_seed_flags, cli_net_flags, NULL };
+
+const struct dn_verb verb_classifier_train = {
+	.name = "classifier train", .args = "DATA CFG [WEIGHTS]", .summary = "train a net that ends in softmax",
+	.min_args = 2, .max_args = 3, .flags = train_tables, .run = run_classifier_train,
+};
+
+const struct dn_verb verb_train = {
+	.name = "train", .args = "DATA CFG [WEIGHTS]", .summary = "train any net with a cost",
+	.min_args = 2, .max_args = 3, .flags = train_tables, .run = run_train,
+};

@@ -1,0 +1,281 @@
+/* The check of happens-before: clean for what the planner makes, and every single wait that is taken out is
+ * noticed. */
+#include <errno.h>
+
+#include "plan_nets.h"
+
+static const char *const texts[] = {
+	/* a chain that is longer than any limit below */
+	NET_HEAD("1") "inputs=5\n" CONNECTED("7") CONNECTED("3") CONNECTED("9") CONNECTED("2") CONNECTED("6") SOFTMAX,
+	/* several microbatches, statistics in blocks 1 and 3, of six */
+	NET_HEAD("3") "inputs=5\n" CONNECTED("7") CONNECTED_BN("3") CONNECTED("9") CONNECTED_BN("2") CONNECTED("6") CONNECTED("4")
+		SOFTMAX,
+	/* one block, which waits for its own past only */
+	NET_HEAD("2") "inputs=5\n" CONNECTED_BN("7") SOFTMAX,
+	/* two frozen blocks before two that learn: the backward pass stops, and the first two have no update
+	 * to wait for */
+	NET_HEAD("2") "inputs=5\n" CONNECTED_BN("7") "[connected]\noutput=4\nactivation=leaky\nstopbackward=1\n" CONNECTED_BN("6")
+		CONNECTED("3") SOFTMAX,
+	/* everything is frozen */
+	NET_HEAD("1") "inputs=5\n" CONNECTED("7")
+		CONNECTED("4") "[connected]\noutput=3\nactivation=leaky\nstopbackward=1\n" SOFTMAX,
+	/* blocks without params, at the start, inside and at the end */
+	NET_HEAD(
+		"2") "height=6\nwidth=6\nchannels=2\n[block]\n[maxpool]\nsize=2\nstride=2\n[block]\n[convolutional]\nfilters=3\nsize=3\n"
+		     "pad=1\nbatch_normalize=1\nactivation=leaky\n[block]\n[dropout]\n[block]\n[convolutional]\nfilters=4\nsize=1\n"
+		     "activation=leaky\n[block]\n" CONNECTED("5") "[block]\n" SOFTMAX,
+};
+
+#define N_TEXTS ((int)(sizeof(texts) / sizeof(texts[0])))
+
+struct variant {
+	int world, limit, grad_slots, depth;
+	enum fsdp_prefetch prefetch;
+	bool train;
+};
+
+static const struct variant variants[] = {
+	{ 2, 2, 2, 1, FSDP_PRE, true },	  { 3, 2, 1, 1, FSDP_POST, true }, { 2, 2, 2, 0, FSDP_NONE, true },
+	{ 1, 1, 1, 0, FSDP_PRE, true },	  { 4, 3, 2, 2, FSDP_PRE, true },  { 2, 3, 3, 2, FSDP_POST, true },
+	{ 2, 3, 2, 1, FSDP_PRE, true },	  { 2, 9, 9, 8, FSDP_PRE, true },  { 2, 2, 2, 1, FSDP_PRE, false },
+	{ 2, 4, 1, 3, FSDP_POST, false },
+};
+
+#define N_VARIANTS ((int)(sizeof(variants) / sizeof(variants[0])))
+
+static int make(struct planned *p, int text, int variant)
+{
+	const struct variant *v = &variants[variant];
+	const struct fsdp_options o = {
+		.blocks = "each", .limit = v->limit, .grad_slots = v->grad_slots, .prefetch = v->prefetch, .depth = v->depth
+	};
+
+	return planned_make(p, texts[text], v->world, v->train, &o);
+}
+
+static void count_line(void *arg, const char *line)
+{
+	(void)line;
+	++*(int *)arg;
+}
+
+static void every_plan_is_clean(void)
+{
+	for (int t = 0; t < N_TEXTS; t++)
+		for (int v = 0; v < N_VARIANTS; v++) {
+			struct planned p;
+
+			CHECK_OK_FATAL(make(&p, t, v));
+			CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
+			planned_fini(&p);
+		}
+}
+
+static int without_each_wait(const struct fsdp_plan *plan, struct fsdp_schedule *s, int t, int v)
+{
+	int n = 0;
+
+	for (int i = 0; i < s->n_ops; i++) {
+		const struct fsdp_op saved = s->ops[i];
+
+		for (int k = 0; k < saved.n_waits; k++) {
+			struct fsdp_op *op = &s->ops[i];
+			char name[128];
+
+			*op = saved;
+			memmove(op->waits + k, op->waits + k + 1, (size_t)(saved.n_waits - k - 1) * sizeof(op->waits[0]));
+			op->n_waits--;
+			fsdp_plan_event_name(plan, saved.waits[k], name, sizeof(name));
+			if (fsdp_plan_check(plan, NULL, NULL) != -EINVAL) {
+				fprintf(stderr, "net %d variant %d: %s of block %d, micro %d, works without %s\n", t, v,
+					fsdp_op_name(saved.kind), saved.block, saved.micro, name);
+				CU_FAIL("a wait that is not needed, or a check that misses it");
+			}
+			n++;
+		}
+		s->ops[i] = saved;
+	}
+	return n;
+}
+
+static void no_single_wait_can_be_left_out(void)
+{
+	int n = 0;
+
+	for (int t = 0; t < N_TEXTS; t++)
+		for (int v = 0; v < N_VARIANTS; v++) {
+			struct planned p;
+
+			CHECK_OK_FATAL(make(&p, t, v));
+			n += without_each_wait(p.plan, &p.plan->step, t, v);
+			n += without_each_wait(p.plan, &p.plan->eval, t, v);
+			planned_fini(&p);
+		}
+	CU_ASSERT(n > 500); /* the loops did run */
+}
+
+static unsigned draw(unsigned *state, unsigned n)
+{
+	*state = *state * 1103515245u + 12345u;
+	return (*state >> 16) % n;
+}
+
+static void random_plans_are_clean_and_have_no_wait_too_many(void)
+{
+	unsigned s = 1;
+
+	for (int round = 0; round < 150; round++) {
+		unsigned n = 1 + draw(&s, 8), frozen = draw(&s, 3) ? n : draw(&s, n), subdivisions = 1 + draw(&s, 3);
+		struct fsdp_options o = { .blocks = "each",
+					  .limit = 1 + (int)draw(&s, 4),
+					  .grad_slots = 1 + (int)draw(&s, 3),
+					  .prefetch = draw(&s, 3) };
+		struct dn_buf text = { 0 };
+		struct planned p;
+
+		o.depth = (int)draw(&s, (unsigned)o.limit);
+		CHECK_OK_FATAL(dn_buf_printf(&text, "[net]\nbatch=288\nsubdivisions=%u\ninputs=5\n", subdivisions));
+		for (unsigned i = 0; i < n; i++) {
+			CHECK_OK_FATAL(dn_buf_printf(&text, "[connected]\noutput=%u\nactivation=leaky\nbatch_normalize=%u\n%s",
+						     1 + draw(&s, 30), draw(&s, 2), i == frozen ? "stopbackward=1\n" : ""));
+			if (!draw(&s, 4))
+				CHECK_OK_FATAL(dn_buf_printf(&text, "[dropout]\n"));
+		}
+		CHECK_OK_FATAL(dn_buf_printf(&text, SOFTMAX));
+		CHECK_OK_FATAL(planned_make(&p, text.s, 1 + (int)draw(&s, 4), draw(&s, 5) > 0, &o));
+		CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
+		without_each_wait(p.plan, &p.plan->step, -1, round);
+		without_each_wait(p.plan, &p.plan->eval, -1, round);
+		planned_fini(&p);
+		dn_buf_fini(&text);
+	}
+}
+
+static void slots_that_share_bytes_are_reported(void)
+{
+	struct planned p;
+
+	CHECK_OK_FATAL(make(&p, 0, 0));
+	CHECK_EQ(p.plan->n_slots, 2);
+	p.plan->slots[1].offset = p.plan->slots[0].offset;
+	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, "param_slots");
+	planned_fini(&p);
+}
+
+static void slots_that_share_one_element_are_reported(void)
+{
+	struct planned p;
+
+	CHECK_OK_FATAL(make(&p, 0, 0));
+	p.plan->slots[1].offset = p.plan->slots[0].elements - 1;
+	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, "param_slots");
+	planned_fini(&p);
+}
+
+static void gradient_slots_that_share_bytes_are_reported(void)
+{
+	struct planned p;
+
+	CHECK_OK_FATAL(make(&p, 0, 0));
+	p.plan->grad_slots[1].offset = p.plan->grad_slots[0].offset;
+	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, "grad_slots");
+	planned_fini(&p);
+}
+
+static void shards_that_share_bytes_are_reported(void)
+{
+	struct planned p;
+
+	CHECK_OK_FATAL(make(&p, 0, 0));
+	p.plan->blocks[1].grad_offset = p.plan->blocks[2].grad_offset;
+	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, "grads");
+	planned_fini(&p);
+}
+
+static void reductions_on_two_queues_are_reported_for_their_staging(void)
+{
+	struct planned p;
+
+	CHECK_OK_FATAL(make(&p, 0, 0));
+	for (int i = 0; i < p.plan->step.n_ops; i++)
+		if (p.plan->step.ops[i].kind == FSDP_REDUCE && p.plan->step.ops[i].block % 2)
+			p.plan->step.ops[i].queue = FSDP_GATHERQ;
+	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, "staging");
+	planned_fini(&p);
+}
+
+static char last_line[512];
+
+static void keep_line(void *arg, const char *line)
+{
+	if (!(*(int *)arg)++)
+		snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+static void a_report_names_operations_runs_and_bytes(void)
+{
+	struct planned p;
+	int n = 0;
+
+	CHECK_OK_FATAL(make(&p, 0, 0));
+	for (int i = 0; i < p.plan->step.n_ops; i++)
+		if (p.plan->step.ops[i].kind == FSDP_FORWARD && p.plan->step.ops[i].block == 1)
+			p.plan->step.ops[i].n_waits = 0;
+	CHECK_EQ(fsdp_plan_check(p.plan, keep_line, &n), -EINVAL);
+	CU_ASSERT(n >= 3); /* once in each of the three steps */
+	/* block 1 is 7 x 3 + 3 values: biases at 0, weights at 16, end 37, padded to 64 for two ranks; slot
+	 * 0 before it holds 64 for block 0 (7 + 35: 16 + 35 = 51) and 64 for block 2 (9 + 27: 16 + 27 = 43),
+	 * so bytes 256 to 512 */
+	CHECK_STR(last_line, "param_slots bytes 256 to 512: gather of block1 (step, run 1, micro 0, gather queue) writes, "
+			     "forward of block1 (step, run 1, micro 0, compute queue) reads, in no order");
+	planned_fini(&p);
+}
+
+static void the_count_in_the_message_is_that_of_the_reports(void)
+{
+	struct planned p;
+	char want[64];
+	int n = 0;
+
+	CHECK_OK_FATAL(make(&p, 1, 1));
+	for (int i = 0; i < p.plan->step.n_ops; i++)
+		if (p.plan->step.ops[i].kind == FSDP_REDUCE)
+			p.plan->step.ops[i].n_waits = 0;
+	CHECK_EQ(fsdp_plan_check(p.plan, count_line, &n), -EINVAL);
+	snprintf(want, sizeof(want), "plan: %d pairs", n);
+	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, want);
+	planned_fini(&p);
+}
+
+static void an_early_update_is_reported(void)
+{
+	struct planned p;
+	struct fsdp_schedule *s;
+
+	CHECK_OK_FATAL(make(&p, 1, 0));
+	s = &p.plan->step;
+	for (int i = s->n_ops - 1; s->ops[i].kind == FSDP_UPDATE; i--)
+		s->ops[i].queue = FSDP_GATHERQ;
+	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, "update");
+	planned_fini(&p);
+}
+
+static const struct check_case cases[] = {
+	{ "every_plan_is_clean", every_plan_is_clean },
+	{ "no_single_wait_can_be_left_out", no_single_wait_can_be_left_out },
+	{ "random_plans_are_clean_and_have_no_wait_too_many", random_plans_are_clean_and_have_no_wait_too_many },
+	{ "slots_that_share_bytes_are_reported", slots_that_share_bytes_are_reported },
+	{ "slots_that_share_one_element_are_reported", slots_that_share_one_element_are_reported },
+	{ "gradient_slots_that_share_bytes_are_reported", gradient_slots_that_share_bytes_are_reported },
+	{ "shards_that_share_bytes_are_reported", shards_that_share_bytes_are_reported },
+	{ "reductions_on_two_queues_are_reported_for_their_staging", reductions_on_two_queues_are_reported_for_their_staging },
+	{ "a_report_names_operations_runs_and_bytes", a_report_names_operations_runs_and_bytes },
+	{ "the_count_in_the_message_is_that_of_the_reports", the_count_in_the_message_is_that_of_the_reports },
+	{ "an_early_update_is_reported", an_early_update_is_reported },
+	{ NULL, NULL }
+};
+
+int main(void)
+{
+	return check_run("fsdp/plan_check", cases);
+}

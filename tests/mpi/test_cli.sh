@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# The command line over several ranks: who prints, how errors end the job, and evaluation in list order.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+bin=${DARKNET:-$PWD/build/release/bin/darknet}
+[ -x "$bin" ] || { echo "cli over ranks: $bin is not built"; exit 1; }
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/dn-ranks.XXXXXX") || exit 1
+trap 'rm -rf "$tmp"' EXIT
+cases=0
+failed=0
+
+fail() {
+	echo "FAIL: $*"
+	tail -n 5 "$tmp/err"
+	failed=$((failed + 1))
+}
+
+# run STATUS RANKS ARGUMENT...
+run() {
+	local want=$1 n=$2 got
+	shift 2
+	cases=$((cases + 1))
+	timeout 120 scripts/run-mpi.sh "$n" "$bin" "$@" > "$tmp/out" 2> "$tmp/err" < /dev/null
+	got=$?
+	[ $got -eq "$want" ] || fail "$n ranks: darknet $*: status $got, wanted $want"
+}
+
+has() { # FILE EXTENDED-REGEX COUNT
+	local n
+	n=$(grep -cE "$2" "$tmp/$1")
+	[ "$n" -eq "$3" ] || fail "$n lines match $2 in $1, wanted $3"
+}
+
+sed 's/^max_batches=.*/max_batches=4/; s/^batch=.*/batch=12/' cfg/digits-fsdp.cfg > "$tmp/d.cfg"
+data=cfg/digits.data
+
+for n in ${NP:-1 2 3 4}; do
+	run 0 "$n" classifier train $data "$tmp/d.cfg" -threads 1 -backup "$tmp/b$n" -log "$tmp/log$n" -save_every 4
+	has out '^[0-9]+, [0-9.]+: .* images$' 4
+	has out '^Learning Rate: ' 1
+	has err '^layer     filters' 1
+	run 0 "$n" classifier valid $data "$tmp/d.cfg" "$tmp/b$n/d_final.weights" -threads 1
+	has out '^data/digits/valid-images.idx:[0-9]+, ' 360
+	has out '^360 images: top 1: ' 1
+	cases=$((cases + 1))
+	grep '^data/' "$tmp/out" | cut -d, -f1 | sed 's/.*://' > "$tmp/order"
+	seq 0 359 | cmp -s - "$tmp/order" || fail "$n ranks: images in list order"
+	# a checkpoint and the weights file of the same step hold the same values
+	run 0 1 fsdp consolidate "$tmp/b$n/d.ckpt" "$tmp/c$n.weights"
+	cmp -s "$tmp/c$n.weights" "$tmp/b$n/d_final.weights" || fail "$n ranks: consolidate gives the final weights file"
+done
+
+# --- errors that all ranks know are printed once; the job ends at once ---
+run 1 2 classifier train $data "$tmp/d.cfg" "$tmp/no.weights" -threads 1 -backup "$tmp/b"
+has err '^darknet: .*no\.weights' 1
+run 1 2 classifier train "$tmp/no.data" "$tmp/d.cfg" -threads 1 -backup "$tmp/b"
+has err '^darknet: .*no\.data' 1
+run 1 2 classifier train $data "$tmp/d.cfg" -batch 13 -threads 1 -backup "$tmp/b"
+has err '^darknet: .*13' 1
+run 1 2 classifier train $data "$tmp/d.cfg" -plugin none -threads 1 -backup "$tmp/b"
+has err '^darknet: .*overwrite one another' 1
+run 1 2 classifier train $data cfg/digits.cfg -threads 1 -backup "$tmp/b"
+has err '^darknet: .*overwrite one another' 1
+run 1 2 classifier train $data "$tmp/d.cfg" -fsdp.limit 0 -threads 1 -backup "$tmp/b"
+run 2 2 classifier train $data "$tmp/d.cfg" -fsdp.nosuch 0 -threads 1 -backup "$tmp/b"
+
+# --- a flag that differs between ranks is found before the first step ---
+cat > "$tmp/differ.sh" << 'EOF'
+#!/usr/bin/env bash
+exec "$@" -seed "$OMPI_COMM_WORLD_RANK"
+EOF
+chmod +x "$tmp/differ.sh"
+cases=$((cases + 1))
+timeout 120 scripts/run-mpi.sh 2 "$tmp/differ.sh" "$bin" train $data "$tmp/d.cfg" -threads 1 -backup "$tmp/b" \
+	> "$tmp/out" 2> "$tmp/err" < /dev/null
+[ $? -eq 1 ] || fail 'a seed that differs: status 1'
+has err '^darknet: .*seed' 1
+
+echo "cli over ranks: $cases cases, $failed failed"
+[ $failed -eq 0 ]

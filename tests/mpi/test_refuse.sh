@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# What one rank has otherwise, or cannot do, ends all ranks with status 1, at once and with the reason.
+. "$(dirname "$0")/lib.bash"
+cfg=$tmp/net.cfg
+net "$cfg" 0 6
+
+# settings of one rank
+differs() { # differs NAME TEXT ARGUMENTS: rank 1 has ARGUMENTS more
+	printf '#!/usr/bin/env bash\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && exec "$@" %s\nexec "$@"\n' "$3" > "$tmp/wrap.sh"
+	chmod +x "$tmp/wrap.sh"
+	wrap=("$tmp/wrap.sh")
+	ranks 3 -backup "$tmp/b"
+	wants 1 "$2" "$1"
+	wrap=()
+}
+differs "another seed" "rank 1: -seed is 7, rank 0 has 0" "-seed 7"
+differs "another limit" "rank 1: fsdp.limit is 3, rank 0 has 2" "-fsdp.limit 3"
+net "$tmp/other.cfg" 0 6 38
+printf '#!/usr/bin/env bash\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && set -- "${@/net.cfg/other.cfg}"\nexec "$@"\n' > "$tmp/wrap.sh"
+wrap=("$tmp/wrap.sh")
+ranks 3 -backup "$tmp/b"
+wants 1 "rank 1: cfg is " "another cfg"
+
+# a file that one rank cannot read
+sed "s#^train=.*#train=$tmp/none.idx#" "$tmp/x.data" > "$tmp/y.data"
+printf '#!/usr/bin/env bash\n[ "$OMPI_COMM_WORLD_RANK" = 2 ] && set -- "${@/x.data/y.data}"\nexec "$@"\n' > "$tmp/wrap.sh"
+ranks 3 -backup "$tmp/b"
+wants 1 "rank 2: $tmp/none.idx" "no data on rank 2"
+wrap=()
+
+# a full disk on one rank: its part of the checkpoint is larger than it may write (MPI's own files are below 16 MiB)
+net "$tmp/large.cfg" 0 4 40000
+cfg=$tmp/large.cfg
+only_rank 1 'ulimit -f 16384'
+ranks 2 -backup "$tmp/full" -save_every 2
+wants 1 "rank 1: " "full disk on rank 1"
+grep -aq 'File too large' "$tmp/err" || bad "full disk on rank 1: the reason is missing"
+[ -z "$(find "$tmp/full" -name meta.json)" ] || bad "full disk on rank 1: a checkpoint was published"
+wrap=()
+only_rank 0 'ulimit -f 16384'
+ranks 2 -backup "$tmp/full0"
+wants 1 "rank 0: " "full disk on rank 0"
+wrap=()
+
+# launches that cannot be right
+cfg=$tmp/net.cfg
+ranks 2 -plugin none -backup "$tmp/b"
+wants 1 "2 processes were launched" "several processes without the plugin"
+ranks 2 -fsdp.collectives local -backup "$tmp/b"
+wants 1 "collectives=local is for one rank" "local collectives for two processes"
+printf '#!/usr/bin/env bash\nr=$OMPI_COMM_WORLD_RANK\nfor v in $(env | sed -n "s/^\\(OMPI_[^=]*\\|PMIX_[^=]*\\|ORTE_[^=]*\\)=.*/\\1/p"); do unset $v; done\nPMI_SIZE=2 PMI_RANK=$r exec "$@"\n' > "$tmp/wrap.sh"
+wrap=("$tmp/wrap.sh")
+ranks 2 -backup "$tmp/b"
+wants 1 "but MPI's world has 1" "a launcher of another MPI"
+wrap=()
+finish
