@@ -195,6 +195,8 @@ static void sizes_that_the_file_cannot_hold_are_refused(void)
 	CHECK_FAILS(dn_image_read(&im, put("big.png", file, n), 3), -EFBIG, "70000 x 2 pixels");
 	n = png_bytes(file, 0, 5, 8, 2, NULL, 0, row, 100);
 	CHECK_FAILS(dn_image_read(&im, put("big.png", file, n), 3), -EFBIG, "0 x 5 pixels");
+	memcpy(file, "\0\0\12\0\0\0\0\0\0\0\0\0\100\37\100\37\30\0\377abc", 22);
+	CHECK_FAILS(dn_image_read(&im, put("big.tga", file, 22), 3), -EINVAL, "says that it has 8000 x 8000 pixels");
 	memcpy(file, "P6\n8000 8000\n255\n", 17);
 	memset(file + 17, 0, 1000);
 	CHECK_FAILS(dn_image_read(&im, put("big.ppm", file, 1017), 3), -EINVAL, "says that it has 8000 x 8000 pixels");

@@ -211,6 +211,16 @@ static const char *setting(const struct training *t, const char *key)
 	return dn_options_text(own, key);
 }
 
+/* Decoding and augmenting images is work for as many threads as compute; reading arrays is not. */
+static int loader_threads(const struct training *t)
+{
+	int n = t->s.run.threads;
+
+	if (t->file->format == DN_FORMAT_LIST)
+		return n < 1 ? 1 : n > 16 ? 16 : n;
+	return n >= 4 ? 2 : 1;
+}
+
 static int fill_config(struct training *t, struct dn_loop_config *c)
 {
 	const struct dn_options *f = t->s.c->flags;
@@ -227,7 +237,7 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 		.top = (int)t->file->top,
 		.seed = t->s.run.seed,
 		.shuffle = t->shuffle,
-		.loader_threads = t->s.run.threads >= 4 ? 2 : 1,
+		.loader_threads = loader_threads(t),
 		.force = dn_options_on(f, "force"),
 		.options = f,
 		.plugin_options = t->s.plugin_options,

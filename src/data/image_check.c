@@ -41,12 +41,14 @@ static int64_t le(const unsigned char *p, int bytes)
 
 static int64_t tga_bytes(const unsigned char *p, size_t n, int64_t pixels)
 {
-	int64_t map;
+	int64_t pixel, head;
 
-	if (n < 18 || p[2] >= 8)                /* run lengths */
+	if (n < 18)
 		return 18;
-	map = p[1] ? le(p + 5, 2) * ((p[7] + 7) / 8) : 0;
-	return 18 + p[0] + map + pixels * ((p[16] + 7) / 8);
+	pixel = (p[16] + 7) / 8;
+	head = 18 + p[0] + (p[1] ? le(p + 5, 2) * ((p[7] + 7) / 8) : 0);
+	/* run lengths: a pixel and a byte for 128 of them at most */
+	return head + (p[2] < 8 ? pixels * pixel : (pixels + 127) / 128 * (1 + pixel));
 }
 
 static int64_t bmp_bytes(const unsigned char *p, size_t n, int w, int h)

@@ -78,8 +78,12 @@ int image_decode_pnm(struct image_arena *a, const unsigned char *p, size_t n, co
 
 		for (int64_t k = 0; k < 3; k++)
 			v[k] = value(p, file_c == 3 ? 3 * i + k : i, most);
-		for (int64_t k = 0; k < c; k++)
-			to[c * i + k] = c == 3 || file_c == 1 ? (unsigned char)v[k] : grey(v[0], v[1], v[2]);
+		if (c == 1) {
+			to[i] = file_c == 1 ? (unsigned char)v[0] : grey(v[0], v[1], v[2]);
+			continue;
+		}
+		for (int64_t k = 0; k < 3; k++)
+			to[3 * i + k] = (unsigned char)v[k];
 	}
 	*out = dn_view_bytes(to, w, h, c);
 	return 0;
