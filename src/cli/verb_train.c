@@ -157,6 +157,26 @@ static int settle(struct training *t, const char *key)
 	return err ? err : dn_options_set(plugin, key, dn_options_text(own, key), "resolved");
 }
 
+/* Images of a list are augmented for training by the keys of [net]. */
+static int open_part(const struct training *t, bool valid, struct dn_dataset **out)
+{
+	const struct dn_net *net = t->s.net;
+	struct dn_dataset_config c = {
+		.valid = valid, .inputs = net->inputs, .truths = net->truths, .w = net->w, .h = net->h, .c = net->c,
+		.fit = DN_FIT_CENTER_CROP, .seed = t->s.run.seed,
+	};
+	struct dn_augment augment;
+	int err;
+
+	if (!valid && t->file->format == DN_FORMAT_LIST && net->w > 0) {
+		err = dn_augment_read(&augment, t->s.cfg->net, net->w);
+		if (err)
+			return err;
+		c.augment = &augment;
+	}
+	return dn_dataset_open_as(out, t->file, &c);
+}
+
 static int open_data(struct training *t, struct session_items *items)
 {
 	const struct dn_net *net = t->s.net;
@@ -165,11 +185,11 @@ static int open_data(struct training *t, struct session_items *items)
 	int64_t size;
 	int err;
 
-	err = dn_dataset_open(&t->data, t->file, false, net->inputs, net->truths);
+	err = open_part(t, false, &t->data);
 	if (err)
 		return err;
 	if (dn_options_int(t->s.c->flags, "valid") > 0) {
-		err = dn_dataset_open(&t->valid, t->file, true, net->inputs, net->truths);
+		err = open_part(t, true, &t->valid);
 		if (err)
 			return err;
 	}
@@ -199,6 +219,16 @@ static int open_data(struct training *t, struct session_items *items)
 	return err ? err : settle(t, "keep");
 }
 
+/* Decoding and augmenting images is work for as many threads as compute; reading arrays is not. */
+static int loader_threads(const struct training *t)
+{
+	int n = t->s.run.threads;
+
+	if (t->file->format == DN_FORMAT_LIST)
+		return n < 1 ? 1 : n > 16 ? 16 : n;
+	return n >= 4 ? 2 : 1;
+}
+
 static int fill_config(struct training *t, struct dn_loop_config *c)
 {
 	const struct dn_options *f = t->s.c->flags;
@@ -214,7 +244,7 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 		.top = (int)t->file->top,
 		.seed = t->s.run.seed,
 		.shuffle = t->shuffle,
-		.loader_threads = t->s.run.threads >= 4 ? 2 : 1,
+		.loader_threads = loader_threads(t),
 		.force = dn_options_on(f, "force"),
 		.options = f,
 		.plugin_options = t->s.plugin_options,
