@@ -108,7 +108,12 @@ static int softmax_forward(struct dn_layer *l)
 		return err;
 	if (net->truth && sm->tree)
 		err = be->tree_truth(net->compute, &sm->tree->desc, l->batch, net->truth, sm->truth);
-	return err ? err : layer_loss(l, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
+	if (!err)
+		err = layer_loss(l, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
+	if (!err && net->truth && !sm->desc.group_at && sm->desc.hw == 1)
+		err = be->softmax_loss(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups,
+				       sm->desc.temperature, dn_layer_x(l, 0), net->truth, &l->cost);
+	return err;
 }
 
 static int softmax_backward(struct dn_layer *l)
