@@ -32,7 +32,7 @@ Q := $(if $(filter 1,$(V)),,@)
 CC := gcc
 WARN := -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
 OPT := -O2 -ftree-vectorize -g -fno-omit-frame-pointer
-CFLAGS_ALL := -std=gnu11 $(WARN) $(OPT) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -march=x86-64-v2 \
+CFLAGS_ALL := -std=gnu11 $(WARN) $(OPT) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-trapping-math -march=x86-64-v2 \
 	-Isrc -DDN_VERSION='"$(VERSION)"'
 ifeq ($(ASAN),1)
 CFLAGS_ALL += -fsanitize=address,undefined -fno-sanitize-recover=undefined
@@ -53,6 +53,7 @@ $(call need,/usr/include/oneapi/dnnl/dnnl.h,libdnnl-dev)
 $(call need,/usr/include/cjson/cJSON.h,libcjson-dev)
 $(call need,/usr/include/xxhash.h,libxxhash-dev)
 $(call need,/usr/include/zlib.h,zlib1g-dev)
+$(call need,/usr/include/stb/stb_image.h,libstb-dev)
 $(if $(shell command -v mpicc),,$(error mpicc is missing: install the Debian package libopenmpi-dev, or run scripts/setup.sh))
 endif
 
@@ -66,7 +67,7 @@ PLUGIN_SO := $(PLUGINS:%=$(B)/plugins/%.so)
 # plugins/NAME/plugin.mk may set NAME_CFLAGS and NAME_LIBS
 -include $(wildcard plugins/*/plugin.mk)
 
-.PHONY: all lib plugins tests test test-asan test-tsan check-all demo asan tsan tidy format format-check bench install \
+.PHONY: all lib plugins tests test test-asan test-tsan check-all demo asan tsan tidy format format-check golden bench fuzz install \
 	uninstall help clean
 all: $(PROG) $(PLUGIN_SO) $(if $(filter $(B),build/release),darknet) ## program and plugins; ./darknet is a link to the program
 lib: $(LIB) ## the library alone
@@ -158,15 +159,37 @@ tsan: ## build/tsan: program and plugins with ThreadSanitizer
 test-tsan: ## the suites that need no launcher over build/tsan (OpenMP's own runtime is not instrumented: one thread)
 	$(Q)OMP_NUM_THREADS=1 $(MAKE) --no-print-directory TSAN=1 NP= T=$(T) test
 
+# Fuzzing: a program a reader of files, with seeds that it makes itself. FUZZ_SECONDS each; what fails stays in build/fuzz.
+FUZZ_SECONDS ?= 60
+FUZZ_DIR := build/fuzz
+FUZZ_BIN := $(patsubst tests/fuzz/fuzz_%.c,$(FUZZ_DIR)/fuzz_%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_SRC := $(wildcard src/base/*.c src/data/*.c)
+$(FUZZ_DIR)/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/fuzz.h $(FUZZ_SRC) $(wildcard src/base/*.h src/data/*.h)
+	@mkdir -p $(@D)
+	@echo "  FUZZ  $<"
+	$(Q)clang -std=gnu11 -g -O1 -march=x86-64-v2 -ffp-contract=off -Isrc -Itests/fuzz -DDN_VERSION='"$(VERSION)"' \
+		-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined $< $(FUZZ_SRC) -o $@ -lxxhash -lz -lpthread -lm
+
+fuzz: $(FUZZ_BIN) ## build the fuzzers with clang and let each run for FUZZ_SECONDS=60; T=word only those with word in their name
+	$(Q)for f in $(if $(T),$(foreach b,$(FUZZ_BIN),$(if $(findstring $(T),$(notdir $(b))),$(b))),$(FUZZ_BIN)); do \
+		mkdir -p $$f.corpus && $$f -seeds $$f.corpus && echo "== $$f" && \
+		(cd $(FUZZ_DIR) && ../../$$f -max_total_time=$(FUZZ_SECONDS) -timeout=25 -rss_limit_mb=4096 -max_len=8192 \
+			-artifact_prefix=$$(basename $$f)- -print_final_stats=1 ../../$$f.corpus 2>&1 | tail -n 12) || exit 1; \
+	done
+
 SRC_ALL := $(wildcard src/*/*.[ch] src/*/*/*.[ch] plugins/*/*.[ch] tests/*.[ch] tests/*/*.[ch])
-TIDY_SRC := $(filter-out src/backend/cuda/%,$(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c))
+TIDY_SRC := $(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c)
+TIDY_FLAGS := -std=gnu11 -fopenmp -Isrc -Iplugins/fsdp $(fsdp_CFLAGS) -D_GNU_SOURCE -DDN_VERSION=\"x\"
+TIDY_BARE := src/base/status.c src/base/group.c        # define what scripts/tidy-models.h replaces
 
 tidy: ## cppcheck, clang-tidy and the include rules; ends with an error on any finding
+	$(Q)command -v cppcheck clang-tidy > /dev/null || { echo "tidy: run scripts/setup.sh --tidy" >&2; exit 1; }
 	$(Q)scripts/check-includes.sh
 	$(Q)cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
 		--suppressions-list=.cppcheck -j $(shell nproc) -Isrc -Iplugins/fsdp -DDN_VERSION='"x"' $(TIDY_SRC)
-	$(Q)printf '%s\n' $(TIDY_SRC) | xargs -P $(shell nproc) -n 6 sh -c 'clang-tidy --quiet "$$@" -- -std=gnu11 -fopenmp -Isrc \
-		-Iplugins/fsdp $(fsdp_CFLAGS) -D_GNU_SOURCE -DDN_VERSION=\"x\" 2>/dev/null' sh
+	$(Q)clang-tidy --quiet $(TIDY_BARE) -- $(TIDY_FLAGS) 2> /dev/null
+	$(Q)printf '%s\n' $(filter-out $(TIDY_BARE),$(TIDY_SRC)) | xargs -P $(shell nproc) -n 6 sh -c 'clang-tidy --quiet "$$@" -- \
+		$(TIDY_FLAGS) -include scripts/tidy-models.h 2> /dev/null' sh
 	@echo "tidy: clean"
 
 format: ## let clang-format rewrite all sources
@@ -174,6 +197,9 @@ format: ## let clang-format rewrite all sources
 
 format-check: ## which sources clang-format would rewrite
 	$(Q)clang-format --dry-run -Werror $(SRC_ALL)
+
+golden: all ## compare with Debian's darknet: fixtures, and live where it is installed; ALL=1 every stock cfg
+	$(Q)B=$(abspath $(B)) DARKNET=$(abspath $(PROG)) scripts/golden.sh
 
 bench: all ## figures, one line each
 	$(Q)scripts/bench.sh

@@ -3,7 +3,7 @@
 # usage: NP="1 2" scripts/run-suites.sh BUILD [WORD]    WORD: only suites with it in their name
 #   BUILD/tests/test_*, BUILD/tests/NAME/test_*   CUnit programs, one process
 #   BUILD/tests/mpi/test_*                        CUnit programs, at every number of ranks in NP
-#   tests/*.sh, tests/NAME/*.sh                   scripts over BUILD's program ($DARKNET); tests/mpi only when NP is not empty
+#   tests/NAME/test_*.sh, tests/golden/*.sh       scripts over BUILD's program ($DARKNET); those with ranks only when NP is not empty
 # LIMIT: seconds that a suite may take (600).
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -62,10 +62,10 @@ for t in "$B"/tests/test_* "$B"/tests/*/test_*; do
 	*) suite "${t#"$B"/tests/}" "$t" ;;
 	esac
 done
-for t in tests/test_*.sh tests/*/test_*.sh; do
+for t in tests/test_*.sh tests/*/test_*.sh tests/golden/run.sh tests/golden/trained.sh tests/golden/stock.sh; do
 	[ -f "$t" ] || continue
 	case $t in
-	tests/mpi/*) [ -n "$np" ] || continue ;;
+	tests/mpi/* | tests/golden/trained.sh) [ -n "$np" ] || continue ;;
 	esac
 	t=${t#tests/}
 	suite "${t%.sh}" bash "tests/$t"

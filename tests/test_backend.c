@@ -69,7 +69,7 @@ static void names_are_found_and_unknown_ones_list_the_choices(void)
 		CHECK_EQ(act, a);
 		CU_ASSERT_PTR_NOT_NULL(strstr(dn_act_names(), dn_act_name((enum dn_act)a)));
 	}
-	CHECK_EQ(dn_act_find("mish", &act), -EINVAL);
+	CHECK_EQ(dn_act_find("mush", &act), -EINVAL);
 	CHECK_EQ(dn_act_find("", &act), -EINVAL);
 	CU_ASSERT_PTR_NULL(dn_backend_find("gpu9"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), "cpu, ref"));
@@ -120,6 +120,9 @@ static const struct conv_case conv_cases[] = {
 	{ 1, 4, 12, 12, 8, 3, 1, 2, 2, 1 },    { 2, 16, 11, 11, 16, 3, 2, 3, 3, 1 },  { 1, 32, 9, 9, 32, 3, 1, 2, 2, 32 },
 	{ 1, 5, 10, 10, 3, 4, 3, 1, 1, 1 },    { 2, 16, 10, 10, 16, 2, 2, 0, 1, 1 },  { 1, 3, 8, 8, 16, 3, 1, 5, 1, 1 },
 	{ 1, 16, 10, 11, 16, 3, 4, 0, 1, 1 },  { 1, 1, 28, 28, 8, 5, 1, 2, 1, 1 },    { 1, 512, 3, 3, 64, 3, 1, 1, 1, 1 },
+	/* weights that outweigh the data: one product over the batch, all passes above 2^20 weights */
+	{ 3, 64, 2, 2, 80, 1, 1, 0, 1, 1 },    { 2, 96, 3, 2, 64, 1, 2, 1, 1, 1 },    { 2, 256, 3, 3, 512, 3, 1, 1, 1, 1 },
+	{ 3, 260, 5, 4, 452, 3, 2, 1, 1, 1 },  { 2, 256, 1, 4, 512, 3, 1, 3, 2, 1 },  { 1, 512, 4, 4, 256, 3, 1, 0, 1, 1 },
 };
 
 static struct dn_conv_desc conv_desc(const struct conv_case *t, bool train, bool bias, enum dn_act act)
@@ -607,13 +610,21 @@ static void activations_have_their_tabled_values(void)
 		{ DN_ACT_STAIR, -1.5f, -1, 0 },
 		{ DN_ACT_HARDTAN, -2, -1, 0 }, { DN_ACT_HARDTAN, .25f, .25f, 1 }, { DN_ACT_HARDTAN, 3, 1, 0 },
 		{ DN_ACT_LHTAN, -2, -.002f, .001f }, { DN_ACT_LHTAN, .5f, .5f, 1 }, { DN_ACT_LHTAN, 3, 1.002f, .001f },
+		{ DN_ACT_RELU6, -1, 0, 0 }, { DN_ACT_RELU6, 3, 3, 1 }, { DN_ACT_RELU6, 7, 6, 0 },
+		{ DN_ACT_REVLEAKY, -3, -.3f, .1f }, { DN_ACT_REVLEAKY, 2, 2, 1 },
+		{ DN_ACT_SWISH, 1, .731058579f, .927670512f }, { DN_ACT_SWISH, -2, -.238405844f, -.0907842488f },
+		{ DN_ACT_MISH, 1, .865098388f, 1.04903622f }, { DN_ACT_MISH, -2, -.252501483f, -.108355093f },
+		{ DN_ACT_MISH, 25, 25, 1 },
+		{ DN_ACT_HARD_MISH, 3, 3, 1 }, { DN_ACT_HARD_MISH, -1, -.5f, 0 }, { DN_ACT_HARD_MISH, -1.5f, -.375f, -.5f },
+		{ DN_ACT_HARD_MISH, -4, 0, 0 },
+		{ DN_ACT_GELU, 1, .841191999f, 1.08296387f }, { DN_ACT_GELU, -.5f, -.154285954f, .132630019f },
 	};
 
 	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++) {
 		struct rig r = rig_open((*b)->name, 1);
 
 		for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-			float y = t[i].x, dy = 2, want = 2 * t[i].slope, bias = .5f, with = t[i].x - .5f, nan = NAN;
+			float y = t[i].x, of, dy = 2, want = 2 * t[i].slope, bias = .5f, with = t[i].x - .5f, nan = NAN;
 
 			CHECK_OK(r.be->bias_act(r.st, 1, 1, 1, &y, NULL, t[i].act));
 			if (fabsf(y - t[i].y) > 2e-6f || isnan(y))      /* constants of .1 and the like are rounded once more */
@@ -621,7 +632,8 @@ static void activations_have_their_tabled_values(void)
 			CHECK_CLOSE(&y, &t[i].y, 1, 2e-6);
 			CHECK_OK(r.be->bias_act(r.st, 1, 1, 1, &with, &bias, t[i].act));
 			CHECK_CLOSE(&with, &t[i].y, 1, 2e-6);
-			CHECK_OK(r.be->act_backward(r.st, t[i].act, 1, &y, &dy));
+			of = dn_act_of_input(t[i].act) ? t[i].x : y;
+			CHECK_OK(r.be->act_backward(r.st, t[i].act, 1, &of, &dy));
 			CHECK_CLOSE(&dy, &want, 1, 2e-6);
 			CHECK_OK(r.be->bias_act(r.st, 1, 1, 1, &nan, NULL, t[i].act));
 			CU_ASSERT(isnan(nan));
@@ -940,6 +952,29 @@ static void cost_sums_and_deltas_are_exact(void)
 		CHECK_OK(r.be->cost(r.st, DN_COST_SOFTMAX_CE, 4, p, t, delta, &loss));
 		CU_ASSERT(fabs(loss - (-log(.5) - log((double)FLT_MIN))) < 1e-12);
 		CHECK_BITS(delta, want, sizeof(want));
+		rig_close(&r);
+	}
+}
+
+static void softmax_losses_keep_their_digits_near_one_and_far_from_it(void)
+{
+	static const struct { float x[4], t[4], temperature; double want; } c[] = {
+		{ { 20, 0, 0, 0 }, { 1, 0, 0, 0 }, 1, 6.183460848198079e-9 },      /* log1p(3 e^-20) */
+		{ { 200, 0, -200, 1 }, { 0, 0, 1, 0 }, 1, 400 },                /* 400 + log1p(e^-199 + e^-200) */
+		{ { 1, 1, 1, 1 }, { 0, 1, 0, 1 }, 2, 2.772588722239781 },       /* 2 log 4 */
+		{ { 2, 0, 0, 0 }, { 1, 0, 0, DN_IGNORE }, 2, .7436683806286791 },        /* log(1 + 3 / e) */
+	};
+
+	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++) {
+		struct rig r = rig_open((*b)->name, 2);
+		double loss;
+
+		for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+			CHECK_OK(r.be->softmax_loss(r.st, 1, 4, c[i].temperature, c[i].x, c[i].t, &loss));
+			if (fabs(loss - c[i].want) > 1e-12 * c[i].want)
+				fprintf(stderr, "%s, case %zu: %.15g\n", (*b)->name, i, loss);
+			CU_ASSERT(fabs(loss - c[i].want) <= 1e-12 * c[i].want);
+		}
 		rig_close(&r);
 	}
 }
@@ -1558,6 +1593,8 @@ static const struct check_case cases[] = {
 	{ "dropout_draws_by_image_and_element", dropout_draws_by_image_and_element },
 	{ "softmax_survives_large_inputs_and_uses_temperature", softmax_survives_large_inputs_and_uses_temperature },
 	{ "cost_sums_and_deltas_are_exact", cost_sums_and_deltas_are_exact },
+	{ "softmax_losses_keep_their_digits_near_one_and_far_from_it",
+	  softmax_losses_keep_their_digits_near_one_and_far_from_it },
 	{ "gemm_of_cpu_equals_ref_in_every_orientation", gemm_of_cpu_equals_ref_in_every_orientation },
 	{ "shortcut_overlaps_as_darknet_does", shortcut_overlaps_as_darknet_does },
 	{ "rows_copies_and_counts_agree", rows_copies_and_counts_agree },

@@ -102,17 +102,20 @@ static void unsupported_keys_are_errors_and_harmless_ones_silent(void)
 {
 	struct net_help t;
 
-	REFUSES("[net]\ninputs=3\nadam=1\n[conn]\n", -ENOTSUP, "t.cfg:3: [net] adam=1");
 	REFUSES("[net]\ninputs=3\ntime_steps=2\n[conn]\n", -ENOTSUP, "t.cfg:3: [net] time_steps=2");
+	REFUSES("[net]\ninputs=3\nrandom=1\n[conn]\n", -ENOTSUP, "t.cfg:3: [net] random=1");
 	REFUSES("[net]\ninputs=3\nlabel_smooth_eps=.1\n[conn]\n", -ENOTSUP, "label_smooth_eps=0.1");
-	REFUSES(NET "[conv]\nxnor=1\n", -ENOTSUP, "t.cfg:7: [conv] xnor=1");
-	REFUSES(NET "[conv]\nbinary=1\n", -ENOTSUP, "binary=1");
 	REFUSES(NET "[conv]\nantialiasing=1\n", -ENOTSUP, "antialiasing=1");
 	REFUSES(NET "[conv]\nactivation=mush\n", -EINVAL, "t.cfg:7: [conv] activation=mush: unknown activation; known are linear");
-	REFUSES(NET "[softmax]\ntree=a.tree\n", -ENOTSUP, "tree");
-	REFUSES(NET "[softmax]\nspatial=1\n", -ENOTSUP, "spatial=1");
+	REFUSES(NET "[conv]\nactivation=normalize_channels\n", -ENOTSUP, "t.cfg:7: [conv] activation=normalize_channels is not");
 	REFUSES(NET "[softmax]\ngroups=5\n", -EINVAL, "groups=5");
-	REFUSES(NET "[cost]\ntype=masked\n", -ENOTSUP, "type=masked is not supported in this version; known is sse");
+	REFUSES(NET CONV "[cost]\ntype=hinge\n", -EINVAL, "[cost] type=hinge: unknown cost; known are sse, seg, masked, smooth");
+	REFUSES("[net]\ninputs=3\noptimizer=lion\n[conn]\n", -EINVAL, "t.cfg:3: [net] optimizer=lion: unknown optimizer");
+	REFUSES("[net]\ninputs=3\noptimizer=sgd\nadam=1\n[conn]\n", -EINVAL, "t.cfg:3: [net] optimizer=sgd, but adam=1");
+	REFUSES("[net]\ninputs=3\nadam=1\nB1=1\n[conn]\n", -EINVAL, "t.cfg:4: [net] B1=1");
+	REFUSES("[net]\ninputs=3\nadam=1\nB2=-.1\n[conn]\n", -EINVAL, "t.cfg:4: [net] B1=0.9 B2=-0.1");
+	REFUSES("[net]\ninputs=3\nadam=1\neps=0\n[conn]\n", -EINVAL, "t.cfg:4: [net] eps=0: must be positive");
+	REFUSES("[net]\ninputs=3\npolicy=sgdr\n[conn]\n", -EINVAL, "policy=sgdr needs sgdr_cycle or max_batches");
 	REFUSES(NET "[conv]\nstride_x=2\n", -ENOTSUP, "stride_x=2");
 	REFUSES(NET "[dropout]\nprobability=1\n", -EINVAL, "probability=1");
 	CHECK_OK(net_help_build(&t, "ref", NET "adam=0\nB1=.9\neps=1\nangle=7\nhue=.1\nsaturation=.75\nexposure=.75\naspect=.75\n"
@@ -376,6 +379,17 @@ static void rates_follow_the_formulas(void)
 	net_help_close(&t);
 	h = hyper_of("learning_rate=.2\npolicy=sigmoid\ngamma=-.5\nstep=20\n", &t);
 	near_(dn_net_rate(&h, 17, 0), .2 / (1 + exp(1.5)), "sigmoid");
+	net_help_close(&t);
+	h = hyper_of("learning_rate=.2\npolicy=sgdr\nsgdr_cycle=10\nsgdr_mult=2\nlearning_rate_min=.01\n", &t);
+	/* cycles end at 10, 30, 70; a batch number on an end belongs to the cycle before */
+	CU_ASSERT(fabs(dn_net_rate(&h, 5, 0) - (.01 + .5 * .19)) < 1e-15);
+	CU_ASSERT(fabs(dn_net_rate(&h, 10, 0) - .01) < 1e-15);
+	CU_ASSERT(fabs(dn_net_rate(&h, 15, 0) - (.01 + .095 * (1 + cos(acos(-1.) * 5 / 20)))) < 1e-15);
+	CU_ASSERT(fabs(dn_net_rate(&h, 60, 0) - (.01 + .095 * (1 + cos(acos(-1.) * 30 / 40)))) < 1e-15);
+	net_help_close(&t);
+	h = hyper_of("learning_rate=.2\npolicy=sgdr\nsgdr_cycle=7\nsgdr_mult=1\nlearning_rate_min=0\n", &t);
+	CU_ASSERT(fabs(dn_net_rate(&h, 7000000003, 0) - .1 * (1 + cos(acos(-1.) * 3 / 7))) < 1e-15);
+	CU_ASSERT(fabs(dn_net_rate(&h, 14, 0)) < 1e-15);
 	net_help_close(&t);
 	h = hyper_of("learning_rate=.2\npolicy=random\npower=2\n", &t);
 	CU_ASSERT(dn_net_rate(&h, 3, 1) >= 0 && dn_net_rate(&h, 3, 1) < .2);

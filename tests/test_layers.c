@@ -66,6 +66,70 @@ static const struct grad_case grads[] = {
 	  "activation=tanh\n[route]\nlayers=-1,0,-1\n[convolutional]\nfilters=2\nsize=1\nactivation=linear\n" SSE, .5 },
 	{ "route_groups", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=tanh\n[route]\nlayers=-1\ngroups=2\ngroup_id=1\n"
 	  "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=tanh\n[route]\nlayers=-1,0\ngroups=4\ngroup_id=2\n" SSE, .5 },
+	{ "activation", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=linear\n[activation]\nactivation=tanh\n[activation]\n"
+	  "activation=mish\n[route]\nlayers=-1,-2,0\n" SSE, .5 },
+	{ "conv_swish", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=gelu\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	  "activation=swish\n" SSE, .5 },
+	{ "conv_bn_mish", IMG "[convolutional]\nfilters=4\nsize=3\nbatch_normalize=1\nactivation=mish\n[convolutional]\nfilters=3\n"
+	  "size=1\nactivation=hard_mish\n" SSE, .5 },
+	{ "connected_gelu", FLAT "[connected]\noutput=6\nbatch_normalize=1\nactivation=gelu\n[connected]\noutput=4\nactivation=mish\n"
+	  SSE, .5 },
+	{ "relu6_and_revleaky", FLAT "[connected]\noutput=6\nactivation=revleaky\n[connected]\noutput=4\nactivation=relu6\n" SSE, .5 },
+	{ "shortcut_swish", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	  "activation=linear\n[shortcut]\nfrom=-2\nactivation=swish\n" SSE, .5 },
+	{ "logistic", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=6\nactivation=linear\n[logistic]\n", 1 },
+	{ "cost_L1", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=4\nactivation=linear\n[cost]\ntype=L1\n", 1 },
+	{ "cost_smooth", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=9\nactivation=linear\n[cost]\ntype=smooth\n",
+	  .5 },
+	{ "cost_masked", FLAT "[connected]\noutput=5\nactivation=tanh\n[cost]\ntype=masked\n", .5 },
+	{ "cost_seg", FLAT "[connected]\noutput=5\nactivation=tanh\n[cost]\ntype=seg\n", .5 },
+	{ "cost_wgan", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=4\nactivation=linear\n[cost]\ntype=wgan\n", 1 },
+	{ "l2norm", IMG "[convolutional]\nfilters=5\nsize=1\nactivation=linear\n[l2norm]\n[convolutional]\nfilters=3\nsize=3\n"
+	  "activation=tanh\n" SSE, .5 },
+	{ "l2norm_flat", FLAT "[connected]\noutput=6\nactivation=linear\n[l2norm]\n[route]\nlayers=-1,0\n" SSE, .5 },
+	{ "lrn", IMG "[convolutional]\nfilters=7\nsize=1\nactivation=linear\n[normalization]\nsize=5\nalpha=.3\nbeta=.75\nkappa=1\n"
+	  "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n" SSE, .5 },
+	{ "lrn_even_window", IMG "[convolutional]\nfilters=5\nsize=1\nactivation=linear\n[lrn]\nsize=4\nalpha=.5\nbeta=1.5\nkappa=2\n"
+	  "[route]\nlayers=-1,0\n" SSE, .5 },
+	{ "upsample", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[upsample]\nstride=3\nscale=.7\n[convolutional]\n"
+	  "filters=2\nsize=3\nactivation=linear\n" SSE, .5 },
+	{ "upsample_negative", "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=3\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n"
+	  "[upsample]\nstride=-2\nscale=1.3\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
+	{ "reorg", "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=3\n[convolutional]\nfilters=8\nsize=1\nactivation=tanh\n[reorg]\nstride=2\n"
+	  "[convolutional]\nfilters=2\nsize=1\nactivation=linear\n" SSE, .5 },
+	{ "reorg_reverse", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=3\n[convolutional]\nfilters=8\nsize=1\nactivation=tanh\n[reorg]\n"
+	  "stride=2\nreverse=1\n[convolutional]\nfilters=2\nsize=3\nactivation=linear\n" SSE, .5 },
+	{ "reorg_flatten_and_extra", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[reorg]\nflatten=1\n[reorg]\n"
+	  "extra=4\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
+	{ "reorg_flatten_reverse", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[reorg]\nflatten=1\nreverse=1\n[connected]\n"
+	  "output=3\nactivation=linear\n" SSE, .5 },
+	{ "reorg3d", "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=3\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[reorg3d]\n"
+	  "stride=2\n[convolutional]\nfilters=2\nsize=1\nactivation=linear\n" SSE, .5 },
+	{ "crop", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[crop]\ncrop_width=3\ncrop_height=4\nflip=1\n"
+	  "[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
+	{ "local", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[local]\nfilters=2\nsize=3\nactivation=tanh\n" SSE, .5 },
+	{ "local_padded_strided", IMG "[convolutional]\nfilters=2\nsize=1\nactivation=tanh\n[local]\nfilters=2\nsize=3\nstride=2\npad=1\n"
+	  "activation=swish\n[route]\nlayers=-1\n" SSE, .5 },
+	{ "deconv", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[deconv]\n"
+	  "filters=2\nsize=4\nstride=3\npadding=1\nactivation=tanh\n" SSE, .5 },
+	{ "deconv_bn", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[deconv]\n"
+	  "filters=2\nsize=3\nstride=2\npad=1\nbatch_normalize=1\nactivation=swish\n[convolutional]\nfilters=2\nsize=1\n"
+	  "activation=linear\n" SSE, .5 },
+	{ "deconv_with_a_second_consumer", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\n"
+	  "activation=tanh\n[deconv]\nfilters=2\nsize=3\nstride=1\npad=1\nactivation=tanh\n[route]\nlayers=-1,0\n" SSE, .5 },
+	{ "scale_channels", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[avgpool]\n[connected]\noutput=3\n"
+	  "activation=logistic\n[scale_channels]\nfrom=0\nactivation=swish\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
+	{ "scale_pixels", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=1\nsize=3\npad=1\n"
+	  "activation=logistic\n[scale_channels]\nfrom=-2\nscale_wh=1\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
+	{ "sam", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	  "activation=logistic\n[sam]\nfrom=-2\nactivation=tanh\n[sam]\nfrom=-1\n" SSE, .5 },
+	{ "local_avgpool", IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n[local_avgpool]\nsize=3\nstride=2\n"
+	  "[local_avg]\nsize=2\nstride=1\n" SSE, .5 },
+	{ "shared_conv_bn", IMG "[convolutional]\nfilters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=tanh\n[convolutional]\n"
+	  "filters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=tanh\nshare_index=-1\n[convolutional]\nfilters=4\nsize=3\npad=1\n"
+	  "batch_normalize=1\nactivation=tanh\nshare_index=1\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
+	{ "shared_connected", FLAT "[connected]\noutput=7\nactivation=tanh\n[connected]\noutput=7\nactivation=tanh\nshare_index=0\n" SSE,
+	  .5 },
 	{ "unread_layer", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=tanh\n[convolutional]\nfilters=4\nsize=1\n"
 	  "activation=tanh\n[route]\nlayers=0\n" SSE, .5 },
 };

@@ -46,7 +46,8 @@ struct made {
 	bool poisoned;                  /* sample 4 is not finite */
 };
 
-static int made_get(const struct dn_dataset *ds, int64_t i, float *x, float *t, int64_t n_truths, int64_t *cls)
+static int made_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
+		    int64_t n_truths, int64_t *cls)
 {
 	const struct made *m = ds->priv;
 
@@ -103,6 +104,52 @@ static void sgd_follows_its_formula_in_double(void)
 	CHECK_STR(dn_optim_name(DN_SGD), "sgd");
 	CHECK_STR(dn_optim_state_name(DN_SGD, 0), "momentum");
 	net_help_close(&t);
+}
+
+/* Three steps from zero moments, against the textbook in double; gradients point uphill here. */
+static void adam_and_adamw_follow_their_formulas_in_double(void)
+{
+	static const enum dn_optimizer kinds[] = { DN_ADAM, DN_ADAMW };
+
+	for (int k = 0; k < 2; k++) {
+		struct net_help t;
+		struct dn_update u = { .optimizer = kinds[k], .images = 24, .rate = .03, .decay = .05, .beta1 = .8, .beta2 = .99,
+				       .eps = 1e-3 };
+
+		open_net(&t, HEAD(2, 1, 1) BODY);
+		for (int part = 0; part < 2; part++) {          /* biases, then weights: only these decay */
+			struct dn_param *p = t.net->params[part];
+			double want[5], wm[5] = { 0 }, wv[5] = { 0 }, decay = part ? .05 : 0;
+			float w[5], m[5] = { 0 }, v[5] = { 0 }, g[5];
+
+			p->lr_scale = 2;
+			for (int i = 0; i < 5; i++)
+				want[i] = w[i] = (float)(dn_rng_uniform(1, 0, (uint64_t)i) - .5);
+			for (int step = 1; step <= 3; step++) {
+				u.step = step;
+				for (int i = 0; i < 5; i++) {
+					double grad;
+
+					g[i] = (float)(10 * dn_rng_uniform(1, (uint64_t)step, (uint64_t)i) - 5);
+					grad = -(double)g[i] / 24 + (k ? 0 : decay * want[i]);
+					if (k)
+						want[i] -= .06 * decay * want[i];
+					wm[i] = .8 * wm[i] + .2 * grad;
+					wv[i] = .99 * wv[i] + .01 * grad * grad;
+					want[i] -= .06 * (wm[i] / (1 - pow(.8, step))) / (sqrt(wv[i] / (1 - pow(.99, step))) + 1e-3);
+				}
+				CHECK_OK(dn_optim_range(t.net->compute, p, &u, 5, w, g, (float *[]){ m, v }));
+			}
+			for (int i = 0; i < 5; i++)
+				CU_ASSERT(fabs(w[i] - want[i]) < 1e-6); /* float roundings of three steps of .06 */
+		}
+		net_help_close(&t);
+	}
+	CHECK_EQ(dn_optim_n_states(DN_ADAM), 2);
+	CHECK_EQ(dn_optim_n_states(DN_ADAMW), 2);
+	CHECK_STR(dn_optim_name(DN_ADAMW), "adamw");
+	CHECK_STR(dn_optim_state_name(DN_ADAM, 0), "m");
+	CHECK_STR(dn_optim_state_name(DN_ADAM, 1), "v");
 }
 
 static void elements_get_the_same_bits_in_any_cut(void)
@@ -189,7 +236,7 @@ static void update_once(const char *cfg, float *values)
 	CHECK_OK(t.net->store.ops->begin(t.net->store.self, t.net, 1));
 	for (int64_t k = 0; k < t.net->subdivisions; k++) {
 		for (int64_t i = 0; i < t.net->local; i++)
-			CHECK_OK(made_get(&m.ds, k * t.net->local + i, t.input + 6 * i, t.truth + 3 * i, 3, NULL));
+			CHECK_OK(made_get(&m.ds, k * t.net->local + i, NULL, t.input + 6 * i, t.truth + 3 * i, 3, NULL));
 		CHECK_OK(dn_net_forward(t.net));
 		CHECK_OK(dn_net_backward(t.net));
 	}
@@ -629,7 +676,7 @@ static void values_of(const struct dn_net *net, float *out)
 	}
 }
 
-static void a_resumed_run_equals_an_uninterrupted_one(void)
+static void resume_equals_uninterrupted(const char *cfg)
 {
 	float whole[128], resumed[128];
 	struct dn_loop_step s;
@@ -639,7 +686,7 @@ static void a_resumed_run_equals_an_uninterrupted_one(void)
 	memset(whole, 0, sizeof(whole));
 	memset(resumed, 0, sizeof(resumed));
 	CHECK_OK_FATAL(dn_remove_tree(path_of("r")));
-	open_run(&r, HEAD(8, 2, 12) NORM, "r", 30);
+	open_run(&r, cfg, "r", 30);
 	r.c.save_every = 7;
 	CHECK_OK_FATAL(create(&r));
 	CHECK_OK_FATAL(dn_loop_run(r.l));
@@ -647,10 +694,11 @@ static void a_resumed_run_equals_an_uninterrupted_one(void)
 	loss = r.e.last_loss;
 	close_run(&r);
 
-	open_run(&r, HEAD(8, 2, 12) NORM, "r2", 30);
+	open_run(&r, cfg, "r2", 30);
 	CHECK_OK_FATAL(create(&r));
 	CHECK_OK_FATAL(dn_loop_step(r.l, &s));          /* a loader that has to be thrown away */
-	CHECK_OK_FATAL(dn_loop_resume(r.l, path_of("r/tiny.ckpt")));
+	CHECK_EQ(dn_ckpt_newest(path_of("r/tiny.ckpt")), 12);   /* the end is kept as well */
+	CHECK_OK_FATAL(dn_loop_resume(r.l, path_of("r/tiny.ckpt/7")));
 	CHECK_EQ(dn_loop_batch_number(r.l), 7);
 	CHECK_OK_FATAL(dn_loop_run(r.l));
 	values_of(r.t.net, resumed);
@@ -658,6 +706,18 @@ static void a_resumed_run_equals_an_uninterrupted_one(void)
 	CHECK_EQ(r.e.last_loss == loss, 1);
 	CHECK_BITS(resumed, whole, sizeof(whole));
 	close_run(&r);
+}
+
+static void a_resumed_run_equals_an_uninterrupted_one(void)
+{
+	resume_equals_uninterrupted(HEAD(8, 2, 12) NORM);
+}
+
+/* both moments are in the checkpoint, and t goes on counting */
+static void a_resumed_adam_equals_an_uninterrupted_one(void)
+{
+	resume_equals_uninterrupted(HEAD(8, 2, 12) "optimizer=adam\nB1=.8\n" NORM);
+	resume_equals_uninterrupted(HEAD(8, 2, 12) "optimizer=adamw\neps=1e-4\n" NORM);
 }
 
 static void resuming_another_run_is_refused_unless_forced(void)
@@ -812,7 +872,7 @@ static void a_run_on_arrays_with_dense_targets_keeps_the_lowest_loss(void)
 	CHECK_OK_FATAL(dn_remove_tree(path_of("d")));
 	open_run(&r, HEAD(8, 2, 40) BODY, "d", 30);
 	for (int64_t i = 0; i < 30; i++) {
-		CHECK_OK(made_get(&r.train.ds, i, x + 6 * i, NULL, 0, NULL));
+		CHECK_OK(made_get(&r.train.ds, i, NULL, x + 6 * i, NULL, 0, NULL));
 		t[3 * i + i % 3] = 1;
 	}
 	CHECK_OK_FATAL(dn_npy_write(path_of("x.npy"), 2, shape_x, x));
@@ -1078,6 +1138,7 @@ static void all_ranks_name_the_one_whose_loss_is_bad(void)
 
 static const struct check_case cases[] = {
 	{ "sgd_follows_its_formula_in_double", sgd_follows_its_formula_in_double },
+	{ "adam_and_adamw_follow_their_formulas_in_double", adam_and_adamw_follow_their_formulas_in_double },
 	{ "elements_get_the_same_bits_in_any_cut", elements_get_the_same_bits_in_any_cut },
 	{ "planned_bytes_are_what_is_allocated", planned_bytes_are_what_is_allocated },
 	{ "tensors_lie_on_boundaries_and_frozen_ones_have_no_gradient", tensors_lie_on_boundaries_and_frozen_ones_have_no_gradient },
@@ -1092,6 +1153,7 @@ static const struct check_case cases[] = {
 	{ "the_log_has_its_events_and_fields", the_log_has_its_events_and_fields },
 	{ "steps_after_the_first_allocate_nothing", steps_after_the_first_allocate_nothing },
 	{ "a_resumed_run_equals_an_uninterrupted_one", a_resumed_run_equals_an_uninterrupted_one },
+	{ "a_resumed_adam_equals_an_uninterrupted_one", a_resumed_adam_equals_an_uninterrupted_one },
 	{ "resuming_another_run_is_refused_unless_forced", resuming_another_run_is_refused_unless_forced },
 	{ "a_loss_that_is_not_finite_ends_the_run_without_final_files", a_loss_that_is_not_finite_ends_the_run_without_final_files },
 	{ "weights_past_the_last_batch_warn_and_still_write_files", weights_past_the_last_batch_warn_and_still_write_files },

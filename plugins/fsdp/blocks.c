@@ -38,7 +38,7 @@ static void cut_by_size(struct cut *c, int64_t target)
 	for (int i = 0; i < c->net->n_layers; i++) {
 		const int64_t own = trained_bytes(c->net, &c->net->layers[i]);
 
-		if (own && bytes >= target) {
+		if (own && bytes >= target && dn_net_may_start_block(c->net, i)) {
 			start_at(c, i);
 			bytes = 0;
 		}

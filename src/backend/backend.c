@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include "base/rng.h"
 
 static const struct dn_backend *const backends[] = { &dn_backend_cpu, &dn_backend_ref, NULL };
 
@@ -11,6 +12,8 @@ static const char *const act_names[DN_ACTS] = {
 	[DN_ACT_LEAKY] = "leaky", [DN_ACT_TANH] = "tanh", [DN_ACT_LOGGY] = "loggy", [DN_ACT_ELU] = "elu",
 	[DN_ACT_SELU] = "selu", [DN_ACT_RELIE] = "relie", [DN_ACT_RAMP] = "ramp", [DN_ACT_PLSE] = "plse",
 	[DN_ACT_STAIR] = "stair", [DN_ACT_HARDTAN] = "hardtan", [DN_ACT_LHTAN] = "lhtan",
+	[DN_ACT_RELU6] = "relu6", [DN_ACT_REVLEAKY] = "revleaky", [DN_ACT_SWISH] = "swish", [DN_ACT_MISH] = "mish",
+	[DN_ACT_HARD_MISH] = "hard_mish", [DN_ACT_GELU] = "gelu",
 };
 
 const char *dn_act_name(enum dn_act a)
@@ -30,7 +33,8 @@ int dn_act_find(const char *name, enum dn_act *out)
 
 const char *dn_act_names(void)
 {
-	return "linear, logistic, relu, leaky, tanh, loggy, elu, selu, relie, ramp, plse, stair, hardtan, lhtan";
+	return "linear, logistic, relu, leaky, tanh, loggy, elu, selu, relie, ramp, plse, stair, hardtan, lhtan, "
+	       "relu6, revleaky, swish, mish, hard_mish, gelu";
 }
 
 const struct dn_backend *const *dn_backend_all(void)
@@ -111,5 +115,64 @@ int dropout_key_check(const struct dn_dropout_key *k)
 {
 	if (!(k->probability >= 0 && k->probability <= 1))
 		return dn_fail(-EINVAL, "dropout: probability %g, must be 0 to 1", (double)k->probability);
+	return 0;
+}
+
+int softmax_desc_check(const struct dn_softmax_desc *d)
+{
+	if (d->n < 0 || d->c < 1 || d->hw < 1 || d->n_groups < 1 || d->n_groups > d->c)
+		return dn_fail(-EINVAL, "softmax: %d groups of %" PRId64 " channels at %" PRId64 " points", d->n_groups, d->c, d->hw);
+	if (!(d->temperature > 0))
+		return dn_fail(-EINVAL, "softmax: temperature %g, must be positive", (double)d->temperature);
+	if (!d->group_at && d->c % d->n_groups)
+		return dn_fail(-EINVAL, "softmax: %d groups do not divide %" PRId64 " channels", d->n_groups, d->c);
+	for (int g = 0; d->group_at && g < d->n_groups; g++)
+		if (d->group_at[0] != 0 || d->group_at[g] >= d->group_at[g + 1] || d->group_at[d->n_groups] != d->c)
+			return dn_fail(-EINVAL, "softmax: group %d does not continue the one before", g);
+	return 0;
+}
+
+int reorg_desc_check(const struct dn_reorg_desc *d)
+{
+	if (d->n < 0 || d->c < 1 || d->h < 1 || d->w < 1 || d->stride < 1 || d->stride > 1 << 15 ||
+	    d->c % (d->stride * d->stride))
+		return dn_fail(-EINVAL, "reorg: stride %" PRId64 " of %" PRId64 "x%" PRId64 "x%" PRId64, d->stride, d->w, d->h, d->c);
+	return 0;
+}
+
+int crop_desc_check(const struct dn_crop_desc *d)
+{
+	if (d->n < 0 || d->c < 1 || d->oh < 1 || d->ow < 1 || d->oh > d->h || d->ow > d->w)
+		return dn_fail(-EINVAL, "crop: %" PRId64 "x%" PRId64 " of %" PRId64 "x%" PRId64, d->ow, d->oh, d->w, d->h);
+	return 0;
+}
+
+/* NOTE(crop draw): numbers 3g, 3g + 1 and 3g + 2 of the stream are the row, the column and the flip of global image g. */
+void crop_place(const struct dn_crop_desc *d, int64_t i, int64_t *top, int64_t *left, bool *flip)
+{
+	uint64_t at = 3 * (d->first_image + (uint64_t)i);
+
+	*top = (d->h - d->oh) / 2;
+	*left = (d->w - d->ow) / 2;
+	*flip = false;
+	if (!d->random)
+		return;
+	*top = (int64_t)dn_rng_below(d->seed, d->stream, at, (uint64_t)(d->h - d->oh + 1));
+	*left = (int64_t)dn_rng_below(d->seed, d->stream, at + 1, (uint64_t)(d->w - d->ow + 1));
+	*flip = d->flip && dn_rng_below(d->seed, d->stream, at + 2, 2);
+}
+
+int lrn_desc_check(const struct dn_lrn_desc *d)
+{
+	if (d->n < 0 || d->c < 1 || d->hw < 1 || d->size < 1)
+		return dn_fail(-EINVAL, "lrn: sizes must be positive");
+	return 0;
+}
+
+int local_desc_check(const struct dn_conv_desc *d)
+{
+	if (d->n < 0 || d->c < 1 || d->h < 1 || d->w < 1 || d->k < 1 || d->oh < 1 || d->ow < 1 || d->size < 1 ||
+	    d->stride < 1 || d->pad < 0 || d->groups != 1 || d->dilation != 1)
+		return dn_fail(-EINVAL, "local: sizes must be positive, groups and dilation 1");
 	return 0;
 }

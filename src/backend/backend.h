@@ -17,13 +17,21 @@
 extern "C" {
 #endif
 
-/* gradient is a function of the output y, as Darknet computes it (darknet-compat section 4) */
+/* Gradient as a function of the output y (darknet-compat section 4), from DN_ACT_SWISH on of the input x:
+ * those are not monotonic, so y does not tell. */
 enum dn_act {
 	DN_ACT_LINEAR, DN_ACT_LOGISTIC, DN_ACT_RELU, DN_ACT_LEAKY, DN_ACT_TANH,
 	DN_ACT_LOGGY, DN_ACT_ELU, DN_ACT_SELU, DN_ACT_RELIE, DN_ACT_RAMP, DN_ACT_PLSE, DN_ACT_STAIR,
-	DN_ACT_HARDTAN, DN_ACT_LHTAN,
+	DN_ACT_HARDTAN, DN_ACT_LHTAN, DN_ACT_RELU6, DN_ACT_REVLEAKY,
+	DN_ACT_SWISH, DN_ACT_MISH, DN_ACT_HARD_MISH, DN_ACT_GELU,
 	DN_ACTS
 };
+
+/* act_backward() of such an activation takes x in place of y */
+static inline bool dn_act_of_input(enum dn_act a)
+{
+	return a >= DN_ACT_SWISH;
+}
 
 DN_EXPORT const char *dn_act_name(enum dn_act a);
 /** dn_act_find() - by cfg name; -EINVAL without a message when unknown (the caller knows the line) */
@@ -62,7 +70,66 @@ struct dn_dropout_key {                 /* element j of image i draws from (seed
 	float probability;
 };
 
-enum dn_cost { DN_COST_SSE, DN_COST_SOFTMAX_CE };
+#define DN_IGNORE (-1234.0f)            /* a target that means: this element has no loss and no gradient */
+
+/* loss of an element, delta = -dL/dp up to the factor that Darknet leaves out; d = t - p
+ * SSE d^2, d.  MASKED: SSE but for targets DN_IGNORE.  L1 |d|, +1 if t > p else -1.  SMOOTH: d^2 and d where |d| < 1,
+ * else 2|d| - 1 and the sign of d.  WGAN: -p and +1 if t > 0, else p and -1.
+ * SOFTMAX_CE: -log p of every target that is neither 0 nor DN_IGNORE; d, 0 where ignored.
+ * LOGISTIC_CE: -t log p - (1 - t) log(1 - p), d.  Logarithms take at least FLT_MIN. */
+enum dn_cost {
+	DN_COST_SSE, DN_COST_SOFTMAX_CE, DN_COST_MASKED, DN_COST_L1, DN_COST_SMOOTH, DN_COST_WGAN, DN_COST_LOGISTIC_CE,
+	DN_COSTS
+};
+
+struct dn_softmax_desc {                /* over groups of channels, at each of hw points of each of n images */
+	int64_t n, c, hw;
+	int n_groups;
+	const int32_t *group_at;        /* [n_groups + 1] first channel of each group, host memory; NULL: equal groups */
+	float temperature;
+};
+
+struct dn_tree_desc {                   /* classes in a hierarchy; host memory that outlives the call */
+	int64_t c;                      /* nodes; a parent stands before its children */
+	const int32_t *parent;          /* [c], -1 at the top */
+	int n_groups;
+	const int32_t *group_at;        /* [n_groups + 1] */
+};
+
+struct dn_reorg_desc {                  /* narrow point i, j, k of [c, h, w]; wide [c/s^2, h*s, w*s]; with c2 = c / s^2 and
+					 * o = k / c2 the wide point is (i*s + o%s, j*s + o/s, k%c2) */
+	int64_t n, c, h, w, stride;
+};
+
+struct dn_crop_desc {                   /* out[c, oh, ow] of [c, h, w], then scale * v + shift */
+	int64_t n, c, h, w, oh, ow;
+	float scale, shift;
+	bool random;                    /* offset and flip of image i from (seed, stream, first_image + i); else centred */
+	bool flip;
+	uint64_t seed, stream, first_image;
+};
+
+struct dn_lrn_desc {                    /* N = kappa + alpha * sum of x^2 over channels k-(size-1)/2 .. k+size/2; y = x N^-beta */
+	int64_t n, c, hw, size;
+	float alpha, beta, kappa;
+};
+
+enum dn_scale { DN_SCALE_EACH, DN_SCALE_CHANNEL, DN_SCALE_POINT };
+
+struct dn_scale_desc {                  /* y[n, c, hw] = a * b; a is [n, c, hw], one a channel [n, c], or one a point [n, hw] */
+	int64_t n, c, hw;
+	enum dn_scale by;
+};
+
+struct dn_adam {                        /* see adam(); the factors of one param and step, rounded once by the caller */
+	float scale;                    /* of the gradient: 1 / images */
+	float rate;
+	float beta1, one_minus_beta1, beta2, one_minus_beta2;
+	float correct1, correct2;       /* 1 / (1 - beta^t) */
+	float eps;
+	float decay;                    /* coupled: part of the gradient */
+	float shrink;                   /* decoupled: w is multiplied by it first, 1 = off */
+};
 
 struct dn_device;
 struct dn_stream;
@@ -143,7 +210,8 @@ struct dn_backend {
 	/* x[n, c, hw] -> act(x + bias[c]) in place; bias NULL = activation only */
 	int (*bias_act)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *x, const float *bias, enum dn_act act);
 	int (*bias_backward)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, const float *dy, float *db); /* overwrites */
-	int (*act_backward)(struct dn_stream *st, enum dn_act act, int64_t n, const float *y, float *dy); /* dy *= act'(y) */
+	/* dy *= act', of the output y or, where dn_act_of_input(), of the input x */
+	int (*act_backward)(struct dn_stream *st, enum dn_act act, int64_t n, const float *y, float *dy);
 
 	/* batch statistics into mean[c], var[c] (var: biased, or / (N-1) with legacy), then y */
 	int (*bn_forward_train)(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale,
@@ -164,14 +232,25 @@ struct dn_backend {
 	int (*avgpool_forward)(struct dn_stream *st, int64_t rows, int64_t hw, const float *x, float *y);
 	int (*avgpool_backward)(struct dn_stream *st, int64_t rows, int64_t hw, const float *dy, float *dx, bool acc);
 
+	/* mean over the part of each window that lies in the image; a window without such a part gives 0 */
+	int (*local_avg_forward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y);
+	int (*local_avg_backward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, float *dx, bool acc);
+
 	int (*dropout_forward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
 			       const float *x, float *y);
 	int (*dropout_backward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
 				const float *dy, float *dx, bool acc);
 
 	int (*softmax)(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, float *y);
-	/* *loss (fp64, host visible after the stream) is overwritten with the sum over elements; delta = t - p.
-	 * SSE: (t-p)^2.  SOFTMAX_CE: -log p of every target != 0, p floored at FLT_MIN. */
+	/* y may not be x */
+	int (*softmax_groups)(struct dn_stream *st, const struct dn_softmax_desc *d, const float *x, float *y);
+	/* out[n, c]: t with every ancestor of a positive class set to 1, and groups without a positive one to DN_IGNORE */
+	int (*tree_truth)(struct dn_stream *st, const struct dn_tree_desc *d, int64_t n, const float *t, float *out);
+	/* *loss (fp64) is overwritten with the sum of -log p over every target that is neither 0 nor DN_IGNORE, p the softmax of
+	 * x / temperature over each row; from x, since the float p of a confident row has lost all digits of 1 - p */
+	int (*softmax_loss)(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
+			    double *loss);
+	/* *loss (fp64, host visible after the stream) is overwritten with the sum over elements; delta is overwritten */
 	int (*cost)(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta,
 		    double *loss);
 
@@ -186,9 +265,46 @@ struct dn_backend {
 	int (*shortcut_backward_src)(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *dy, float *dsrc,
 				     bool acc);
 
+	/* y[planes, h*s, w*s] (+)= scale * x[planes, h, w] of the block's point */
+	int (*upsample)(struct dn_stream *st, int64_t planes, int64_t h, int64_t w, int64_t stride, float scale, const float *x,
+			float *y, bool acc);
+	/* the transposed step: y[planes, h, w] (+)= scale * sum of the s x s block of x[planes, h*s, w*s] */
+	int (*block_sum)(struct dn_stream *st, int64_t planes, int64_t h, int64_t w, int64_t stride, float scale, const float *x,
+			 float *y, bool acc);
+	/* narrow: y[narrow] (+)= x[wide], else y[wide] (+)= x[narrow]; each is the gradient of the other */
+	int (*reorg)(struct dn_stream *st, const struct dn_reorg_desc *d, bool narrow, const float *x, float *y, bool acc);
+	/* y[n, cols, rows] (+)= x[n, rows, cols] */
+	int (*transpose)(struct dn_stream *st, int64_t n, int64_t rows, int64_t cols, const float *x, float *y, bool acc);
+	int (*crop_forward)(struct dn_stream *st, const struct dn_crop_desc *d, const float *x, float *y);
+	int (*crop_backward)(struct dn_stream *st, const struct dn_crop_desc *d, const float *dy, float *dx, bool acc);
+	/* norm[n, c, hw]: N, for the gradient */
+	int (*lrn_forward)(struct dn_stream *st, const struct dn_lrn_desc *d, const float *x, float *norm, float *y);
+	int (*lrn_backward)(struct dn_stream *st, const struct dn_lrn_desc *d, const float *x, const float *norm, const float *dy,
+			    float *dx, bool acc);
+	/* norm[n, hw] over the channels of a point; a point of zeros stays zero and has no gradient */
+	int (*l2norm_forward)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, const float *x, float *norm, float *y);
+	int (*l2norm_backward)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, const float *y, const float *norm,
+			       const float *dy, float *dx, bool acc);
+	/* a convolution with weights of its own at every output point: w[oh*ow, k, c, size, size]; groups and dilation are 1,
+	 * pad on the left and above, outside the input is 0 on every side; bias and act of the desc are not applied */
+	int (*local_forward)(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *w, float *y);
+	int (*local_backward_weights)(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy,
+				      float *dw);               /* overwrites dw */
+	int (*local_backward_data)(struct dn_stream *st, const struct dn_conv_desc *d, const float *dy, const float *w, float *dx,
+				   bool acc);
+	int (*scale_forward)(struct dn_stream *st, const struct dn_scale_desc *d, const float *a, const float *b, float *y, bool acc);
+	/* da (+)= dy * b, summed over what shares an a */
+	int (*scale_backward)(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da,
+			      bool acc);
+	/* y = +1 where x > 0, else -1, times the mean of |x| over the row when @mean */
+	int (*binarize)(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y);
+
 	/* v = momentum * v + g - decay * w;  w += rate * v  (decay and rate as 25.1: decay*E and lr/E) */
 	int (*sgd)(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum,
 		   float decay);
+	/* u = scale * g - decay * w;  m = b1 m + (1-b1) u;  v = b2 v + (1-b2) u^2;
+	 * w = shrink * w + rate * (m correct1) / (sqrt(v correct2) + eps) */
+	int (*adam)(struct dn_stream *st, int64_t n, float *w, float *m, float *v, const float *g, const struct dn_adam *a);
 	/* out (= or +=) the sum of parts[0..n_parts) by the fixed binary tree over the index, split at the largest
 	 * power of two below the count; parts may include out itself only at acc = false */
 	int (*sum_tree)(struct dn_stream *st, int64_t n, int n_parts, const float *const *parts, float *out, bool acc);

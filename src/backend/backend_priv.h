@@ -9,5 +9,12 @@ extern const struct dn_backend dn_backend_cpu, dn_backend_ref;
 int conv_desc_check(const struct dn_conv_desc *d);
 int shortcut_desc_check(const struct dn_shortcut_desc *d);
 int dropout_key_check(const struct dn_dropout_key *k);
+int softmax_desc_check(const struct dn_softmax_desc *d);
+int reorg_desc_check(const struct dn_reorg_desc *d);
+int crop_desc_check(const struct dn_crop_desc *d);
+/** crop_place() - where the window of image @i of the batch stands, and whether it is mirrored */
+void crop_place(const struct dn_crop_desc *d, int64_t i, int64_t *top, int64_t *left, bool *flip);
+int lrn_desc_check(const struct dn_lrn_desc *d);
+int local_desc_check(const struct dn_conv_desc *d);
 
 #endif

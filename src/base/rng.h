@@ -11,7 +11,7 @@ extern "C" {
 
 /* High 16 bits of a stream say what it is for, so that two uses never share numbers. */
 enum dn_rng_use { DN_RNG_INIT = 1, DN_RNG_SHUFFLE = 2, DN_RNG_DROPOUT = 3, DN_RNG_AUGMENT = 4,
-		  DN_RNG_RATE = 5 };
+		  DN_RNG_RATE = 5, DN_RNG_CROP = 6 };
 #define DN_RNG_STREAM(use, id) (((uint64_t)(use) << 48) | ((uint64_t)(id) & 0xffffffffffffull))
 
 DN_EXPORT void dn_rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);

@@ -240,7 +240,7 @@ static int parse_words(struct dn_command *c, const struct dn_loaded *plugin, int
 		       int *status)
 {
 	const char *prefix = plugin->p ? plugin->p->name : NULL;
-	bool takes = prefix || cli_takes_plugin_flags(c->verb);
+	bool takes = plugin->p || cli_takes_plugin_flags(c->verb);
 	char what[300];
 	int err;
 

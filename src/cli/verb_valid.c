@@ -19,7 +19,10 @@ static int on_image(void *arg, int64_t index, int64_t cls, const float *p, int64
 	struct validation *v = arg;
 	FILE *f = v->s.c->out;
 
-	fprintf(f, "%s:%lld, %lld, ", v->data->path, (long long)index, (long long)cls);
+	if (v->data->name)
+		fprintf(f, "%s, %lld, ", v->data->name(v->data, index), (long long)cls);
+	else
+		fprintf(f, "%s:%lld, %lld, ", v->data->path, (long long)index, (long long)cls);
 	for (int64_t i = 0; i < n; i++)
 		fprintf(f, "%g, ", (double)p[i]);
 	fputc('\n', f);
@@ -37,10 +40,14 @@ static int open_data(struct validation *v, struct session_items *items)
 {
 	const struct dn_net *net = v->s.net;
 	int64_t outputs = net->layers[net->output_layer].outputs;
+	struct dn_dataset_config c = {
+		.valid = true, .inputs = net->inputs, .truths = outputs, .w = net->w, .h = net->h, .c = net->c,
+		.fit = DN_FIT_CENTER_CROP,
+	};
 	int64_t size;
 	int err;
 
-	err = dn_dataset_open(&v->data, v->file, true, net->inputs, outputs);
+	err = dn_dataset_open_as(&v->data, v->file, &c);
 	if (err)
 		return err;
 	if (!v->data->has_truth || v->data->truths)

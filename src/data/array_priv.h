@@ -21,6 +21,8 @@ struct data_array {
 	void *map;
 	size_t map_bytes;
 	void *owned;                    /* what a gzip file holds, unpacked */
+	int file;                       /* descriptor + 1 after data_array_unmap(), which leaves no data */
+	int64_t file_at;                /* of the first element */
 };
 
 /* Whole file, read-only; an empty one is an error. */
@@ -28,6 +30,9 @@ int data_map(const char *path, void **map, size_t *bytes);
 void data_unmap(void *map, size_t bytes);
 /* data_fail_kind() - the error for a file that is no @wanted ("an IDX file"): says what it looks like instead */
 int data_fail_kind(const char *path, const char *wanted, const unsigned char *p, size_t n);
+/* data_check_text() - an error unless it is text, and not the text of something else */
+int data_check_text(const char *path, const char *wanted, const unsigned char *p, size_t n);
+bool data_text_only(const unsigned char *p, size_t n);  /* its first 256 bytes are text */
 /* data_shape_text() - "[3, 8, 8]" */
 const char *data_shape_text(int n_dims, const int64_t *shape, char *out, size_t cap);
 
@@ -41,6 +46,11 @@ void data_array_close(struct data_array *a);    /* legal on a zeroed one */
 
 /* Elements [at, at + n) as floats; 8-bit types divided by 255 when @scale. */
 void data_floats(const struct data_array *a, int64_t at, int64_t n, bool scale, float *out);
+/* data_array_unmap() - from here on elements are read from the file when they are wanted: data_read_floats() only */
+int data_array_unmap(struct data_array *a, const char *path);
+/* As data_floats(), of any array; by any number of threads at a time. */
+int data_read_floats(const struct data_array *a, const char *path, int64_t at, int64_t n, bool scale, float *out);
+int data_array_hash(const struct data_array *a, const char *path, uint64_t *out);
 int64_t data_whole(const struct data_array *a, int64_t i);      /* of an integer type */
 
 #endif

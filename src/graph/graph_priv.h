@@ -20,21 +20,38 @@ struct net_packed {
 	void **where;
 };
 
-struct net_priv {
-	bool has_markers;
+struct net_memory {             /* of one input size: what the layers asked for, and where it lies */
 	int n_buffers, cap_buffers;
 	struct net_buffer *buffers;
+	int n_items;                    /* the placed buffers, where their addresses go, and whose output each is (-1: none's) */
+	struct dn_arena_item *items;
+	void ***where;
+	int *output_of;
+};
+
+struct net_shape {              /* an input size that the net can run at; the current one's contents are in the net */
+	int64_t w, h, inputs, truths, flops;
+	struct dn_layer *layers;        /* [n_layers] */
+	struct net_memory memory;
+};
+
+struct net_priv {
+	bool has_markers;
+	int stop;                       /* the last layer with stopbackward=1, or -1 */
+	struct net_memory memory;
 	int n_packed, cap_packed;
 	struct net_packed *packed;
 	size_t packed_bytes;            /* sum, each rounded up to DN_ALIGN */
-	int n_items;                    /* the placed buffers, and where their addresses go */
-	struct dn_arena_item *items;
-	void ***where;
 	int cap_params;
+	bool again;                     /* layers are being set up for another size: params exist, next_param is the next */
+	int next_param;
+	int n_shapes, shape;            /* 0 shapes: only the cfg's size; shape: the current one */
+	struct net_shape *shapes;
 };
 
 /* layer.c: struct, common keys and setup of the layer of section @s, all earlier layers being set up */
 int layer_build(struct dn_net *net, int index, struct dn_section *s);
+int layer_kept(struct dn_layer *l);     /* all layers being set up: the buffer for gradients of later uses of its params */
 void layer_fini(struct dn_layer *l);
 const char *layer_names(char *out, size_t cap); /* "convolutional (conv), ..." */
 
@@ -43,11 +60,20 @@ int net_keys_read(struct dn_net *net);
 int net_batches(struct dn_net *net);
 int hyper_read(struct dn_hyper *h, struct dn_section *s);
 
+/* net.c: the layers into net->layers, and what follows from the last ones */
+int net_build_layers(struct dn_net *net);
+int net_find_output(struct dn_net *net);
+
+/* shape.c */
+void shapes_destroy(struct dn_net *net);
+
 /* block.c: blocks from the markers among the sections; first_of[i] = layers before section i */
 int block_build(struct dn_net *net, const int *first_of);
 
 /* memory.c */
-int memory_plan(struct dn_net *net);
+int memory_plan(struct dn_net *net);    /* activations_bytes and workspace_bytes grow to what this size needs */
+void memory_fini(struct net_memory *m);
+void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena);
 void *grow(void *p, int n, int *cap, size_t size);      /* room for one more than @n; NULL leaves p as it was */
 
 #endif

@@ -133,6 +133,49 @@ int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
 	return 0;
 }
 
+/* The layer has been set up before, at another size: the param that it declared then. */
+static int param_again(struct dn_layer *l, const char *part, int n_dims, const int64_t *shape, struct dn_param **out)
+{
+	struct dn_net *net = l->net;
+	struct net_priv *priv = net->priv;
+	struct dn_param *p = net->params[priv->next_param];
+
+	if (p->n_dims != n_dims || memcmp(p->shape, shape, sizeof(*shape) * (size_t)n_dims))
+		return dn_section_fail(l->section, NULL, -EINVAL, "layer %d: the number of its %s depends on the size of the input, "
+				       "which can therefore not change to %lld x %lld", l->index, part, (long long)net->w,
+				       (long long)net->h);
+	if (!l->n_params)
+		l->first_param = p->index;
+	l->n_params++;
+	priv->next_param++;
+	if (p->role == DN_TRAINED && !p->frozen)
+		l->wants_delta = true;
+	*out = p;
+	return 0;
+}
+
+/* share_index: the owner's next param, which must be the one that the layer would declare. */
+static int param_shared(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape,
+			struct dn_param **out)
+{
+	const struct dn_net *net = l->net;
+	const struct dn_layer *o = &net->layers[l->owner];
+	struct dn_param *p = l->n_shared < o->n_params ? net->params[o->first_param + l->n_shared] : NULL;
+
+	if (!p || strcmp(p->part, part) || p->role != role || p->n_dims != n_dims ||
+	    memcmp(p->shape, shape, sizeof(*shape) * (size_t)n_dims))
+		return dn_section_fail(l->section, "share_index", -EINVAL, "layer %d has no %s of the shape that layer %d needs",
+				       o->index, part, l->index);
+	if (p->frozen && !l->frozen)
+		return dn_section_fail(l->section, "share_index", -EINVAL, "the params of layer %d are frozen, so layer %d, which is "
+				       "not, cannot share them", o->index, l->index);
+	l->n_shared++;
+	if (role == DN_TRAINED && !p->frozen)
+		l->wants_delta = true;
+	*out = p;
+	return 0;
+}
+
 int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape,
 		   struct dn_init init, struct dn_param **out)
 {
@@ -148,6 +191,10 @@ int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int 
 					       part);
 		n *= shape[i];
 	}
+	if (l->owner != l->index)
+		return param_shared(l, part, role, n_dims, shape, out);
+	if (priv->again)
+		return param_again(l, part, n_dims, shape, out);
 	all = grow(net->params, net->n_params, &priv->cap_params, sizeof(struct dn_param *));
 	if (!all)
 		return -ENOMEM;
@@ -184,13 +231,13 @@ int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int 
 
 int dn_layer_buffer(struct dn_layer *l, size_t bytes, enum dn_life life, bool train_only, void **where)
 {
-	struct net_priv *priv = l->net->priv;
-	struct net_buffer *all = grow(priv->buffers, priv->n_buffers, &priv->cap_buffers, sizeof(*all));
+	struct net_memory *m = &((struct net_priv *)l->net->priv)->memory;
+	struct net_buffer *all = grow(m->buffers, m->n_buffers, &m->cap_buffers, sizeof(*all));
 
 	if (!all)
 		return -ENOMEM;
-	priv->buffers = all;
-	all[priv->n_buffers++] = (struct net_buffer){ bytes, where, l->index, life, train_only };
+	m->buffers = all;
+	all[m->n_buffers++] = (struct net_buffer){ bytes, where, l->index, life, train_only };
 	return 0;
 }
 
@@ -199,7 +246,7 @@ int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where)
 	struct net_priv *priv = l->net->priv;
 	struct net_packed *all;
 
-	if (!bytes || l->net->opt.train)
+	if (!bytes || l->net->opt.train || priv->again)         /* other sizes use the plain weights */
 		return 0;
 	all = grow(priv->packed, priv->n_packed, &priv->cap_packed, sizeof(*all));
 	if (!all)
@@ -214,6 +261,9 @@ int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *de
 {
 	const char *name = dn_section_text(s, "activation", def);
 
+	if (!strncmp(name, "normalize_channels", 18))
+		return dn_section_fail(s, "activation", -ENOTSUP, "activation=%s is not supported in this version; supported are %s",
+				       name, dn_act_names());
 	if (dn_act_find(name, &l->act))
 		return dn_section_fail(s, "activation", -EINVAL, "activation=%s: unknown activation; known are %s", name,
 				       dn_act_names());
@@ -267,6 +317,61 @@ static int common_keys(struct dn_layer *l, struct dn_section *s)
 	return 0;
 }
 
+static int share_key(struct dn_layer *l, struct dn_section *s)
+{
+	int64_t v = 0;
+	int at = 0;
+	int err;
+
+	l->owner = l->index;
+	l->uses = 1;
+	if (!dn_section_find(s, "share_index"))
+		return 0;
+	err = dn_section_int(s, "share_index", 0, -NET_MAX_LAYERS, NET_MAX_LAYERS, &v);
+	if (!err)
+		err = dn_layer_resolve(l, "share_index", v, &at);
+	if (err)
+		return err;
+	if (l->net->layers[at].ops != l->ops)
+		return dn_section_fail(s, "share_index", -EINVAL, "layer %d is a [%s], which cannot share params with a [%s]", at,
+				       l->net->layers[at].ops->name, l->ops->name);
+	l->owner = l->net->layers[at].owner;
+	return 0;
+}
+
+/* Tells all users of the params how many they are. */
+static int share_count(struct dn_layer *l)
+{
+	struct dn_layer *all = l->net->layers;
+	int n = 0;
+
+	if (l->owner == l->index)
+		return 0;
+	if (!l->n_shared || l->n_shared != all[l->owner].n_params)
+		return dn_section_fail(l->section, "share_index", -EINVAL, "layer %d has %d params, layer %d needs %d", l->owner,
+				       all[l->owner].n_params, l->index, l->n_shared);
+	for (int i = 0; i <= l->index; i++)
+		if (all[i].owner == l->owner)
+			all[i].use = n++;
+	for (int i = 0; i <= l->index; i++)
+		if (all[i].owner == l->owner)
+			all[i].uses = n;
+	return 0;
+}
+
+int layer_kept(struct dn_layer *l)
+{
+	const struct dn_layer *o = &l->net->layers[l->owner];
+	size_t bytes = 0;
+
+	if (l->use == l->uses - 1 || !l->net->opt.train || l->frozen)
+		return 0;
+	for (int i = o->first_param; i < o->first_param + o->n_params; i++)
+		if (l->net->params[i]->role == DN_TRAINED)
+			bytes += dn_up(sizeof(float) * (size_t)l->net->params[i]->n, DN_ALIGN);
+	return dn_layer_buffer(l, bytes, DN_LIFE_BACKWARD, true, (void **)&l->kept);
+}
+
 int layer_build(struct dn_net *net, int index, struct dn_section *s)
 {
 	struct dn_layer *l = &net->layers[index];
@@ -276,6 +381,8 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 	l->batch = net->local;
 	l->act = DN_ACT_LINEAR;
 	err = common_keys(l, s);
+	if (!err)
+		err = share_key(l, s);
 	if (!err)
 		err = dn_layer_set_inputs(l, 1, &before);
 	if (err)
@@ -294,6 +401,8 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 		l->inputs = net->inputs;
 	}
 	err = l->ops->setup(l, s);
+	if (!err)
+		err = share_count(l);
 	if (err)
 		return err;
 	for (int i = 0; i < l->n_inputs && !l->frozen; i++)
@@ -321,5 +430,18 @@ const struct dn_layer_ops *const dn_layer_table[] = {
 	&cost_layer,
 	&shortcut_layer,
 	&route_layer,
+	&activation_layer,
+	&logistic_layer,
+	&l2norm_layer,
+	&lrn_layer,
+	&upsample_layer,
+	&reorg_layer,
+	&reorg3d_layer,
+	&crop_layer,
+	&local_layer,
+	&deconv_layer,
+	&scale_channels_layer,
+	&sam_layer,
+	&local_avgpool_layer,
 	NULL,
 };

@@ -62,7 +62,11 @@ struct dn_layer {
 	struct dn_layer_input *inputs_of;       /* [n_inputs] */
 	bool passes_input;              /* output is the buffer of input 0 itself ([cost]) */
 	bool no_consumer;               /* nothing may read its output ([cost]) */
-	int first_param, n_params;      /* in net->params */
+	int first_param, n_params;      /* in net->params; none when share_index names another owner */
+	int owner;                      /* layer whose params it uses: itself, or another by share_index */
+	int n_shared;                   /* of the owner's params, bound so far */
+	int uses, use;                  /* layers that use the owner's params, and which of them this is, in order */
+	float *kept;                    /* in backward: the gradients of later uses, to be added; NULL in the last one */
 	float *output;                  /* [batch, outputs] */
 	float *delta;                   /* [batch, outputs], NULL unless wants_delta and the net trains */
 	bool has_cost;

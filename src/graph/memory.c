@@ -37,13 +37,11 @@ static int max_int(int a, int b)
 	return a > b ? a : b;
 }
 
-static int add_item(struct dn_net *net, size_t bytes, int first, int last, void **where)
+static void add_item(struct net_memory *m, size_t bytes, int first, int last, void **where, int output_of)
 {
-	struct net_priv *priv = net->priv;
-
-	priv->items[priv->n_items] = (struct dn_arena_item){ .bytes = bytes, .first = first, .last = last };
-	priv->where[priv->n_items++] = where;
-	return 0;
+	m->items[m->n_items] = (struct dn_arena_item){ .bytes = bytes, .first = first, .last = last };
+	m->output_of[m->n_items] = output_of;
+	m->where[m->n_items++] = where;
 }
 
 /* Until its last reader: consumers' and its own forward, and the backward of each (they read x and y). */
@@ -112,15 +110,16 @@ static int tensor_bytes(const struct dn_layer *l, size_t *out)
 
 int memory_plan(struct dn_net *net)
 {
-	struct net_priv *priv = net->priv;
-	size_t most = 2 * (size_t)net->n_layers + (size_t)priv->n_buffers;
+	struct net_memory *m = &((struct net_priv *)net->priv)->memory;
+	size_t most = 2 * (size_t)net->n_layers + (size_t)m->n_buffers, total = 0;
 	int *last = dn_calloc((size_t)net->n_layers, sizeof(*last));
 	int *first = dn_calloc((size_t)net->n_layers, sizeof(*first));
 	int err = -ENOMEM;
 
-	priv->items = dn_calloc(most, sizeof(*priv->items));
-	priv->where = dn_calloc(most, sizeof(*priv->where));
-	if (!last || !first || !priv->items || !priv->where)
+	m->items = dn_calloc(most, sizeof(*m->items));
+	m->where = dn_calloc(most, sizeof(*m->where));
+	m->output_of = dn_calloc(most, sizeof(*m->output_of));
+	if (!last || !first || !m->items || !m->where || !m->output_of)
 		goto out;
 	extend_outputs(net, last);
 	delta_writers(net, first);
@@ -132,34 +131,56 @@ int memory_plan(struct dn_net *net)
 		if (err)
 			goto out;
 		if (!l->passes_input)
-			add_item(net, bytes, i, last[i], (void **)&l->output);
+			add_item(m, bytes, i, last[i], (void **)&l->output, i);
 		if (runs_backward(l))
-			add_item(net, bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), (void **)&l->delta);
+			add_item(m, bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), (void **)&l->delta, -1);
 		if (l->workspace_bytes > net->workspace_bytes)
 			net->workspace_bytes = l->workspace_bytes;
 	}
-	for (int i = 0; i < priv->n_buffers; i++) {
-		const struct net_buffer *b = &priv->buffers[i];
+	for (int i = 0; i < m->n_buffers; i++) {
+		const struct net_buffer *b = &m->buffers[i];
 		int from, to;
 
 		if (!b->bytes || ((b->train_only || b->life == DN_LIFE_BACKWARD) && !net->opt.train))
 			continue;
 		buffer_life(net, b, &from, &to);
-		add_item(net, b->bytes, from, to, b->where);
+		add_item(m, b->bytes, from, to, b->where, -1);
 	}
-	err = dn_arena_place(priv->items, priv->n_items, DN_ALIGN, &net->activations_bytes);
+	err = dn_arena_place(m->items, m->n_items, DN_ALIGN, &total);
+	if (!err && total > net->activations_bytes)
+		net->activations_bytes = total;
 out:
 	dn_free(last);
 	dn_free(first);
 	return err;
 }
 
+void memory_fini(struct net_memory *m)
+{
+	dn_free(m->buffers);
+	dn_free(m->items);
+	dn_free(m->where);
+	dn_free(m->output_of);
+}
+
+void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena)
+{
+	for (int i = 0; i < m->n_items; i++)
+		*m->where[i] = (char *)arena + m->items[i].offset;
+	for (int i = 0; i < n_layers; i++) {
+		struct dn_layer *l = &layers[i];
+
+		if (l->passes_input && l->inputs_of[0].layer >= 0)
+			l->output = layers[l->inputs_of[0].layer].output;
+	}
+}
+
 int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items)
 {
 	const struct net_priv *priv = net->priv;
 
-	*items = priv->items;
-	return priv->n_items;
+	*items = priv->memory.items;
+	return priv->memory.n_items;
 }
 
 int dn_net_alloc(struct dn_net *net)
@@ -184,14 +205,9 @@ int dn_net_alloc(struct dn_net *net)
 		net->arena = NULL;
 		return err;
 	}
-	for (int i = 0; i < priv->n_items; i++)
-		*priv->where[i] = (char *)net->arena + priv->items[i].offset;
-	for (int i = 0; i < net->n_layers; i++) {
-		struct dn_layer *l = &net->layers[i];
-
-		if (l->passes_input && l->inputs_of[0].layer >= 0)
-			l->output = net->layers[l->inputs_of[0].layer].output;
-	}
+	memory_place(&priv->memory, net->layers, net->n_layers, net->arena);
+	for (int i = 1; i < priv->n_shapes; i++)
+		memory_place(&priv->shapes[i].memory, priv->shapes[i].layers, net->n_layers, net->arena);
 	for (int i = 0; i < priv->n_packed && pack; i++) {
 		*priv->packed[i].where = (char *)net->workspace + at;
 		at += dn_up(priv->packed[i].bytes, DN_ALIGN);

@@ -24,10 +24,11 @@ static bool is_plugin(const struct dn_cfg *cfg, const struct dn_section *s)
 }
 
 /* Counts layers (first_of[i]: before section i) and finds the last stopbackward=1. */
-static int scan(struct dn_net *net, int *first_of, int *stop)
+static int scan(struct dn_net *net, int *first_of)
 {
+	int *stop = &((struct net_priv *)net->priv)->stop;
 	struct dn_keyfile *f = net->cfg->file;
-	char names[512];
+	char names[1024];
 
 	*stop = -1;
 	for (int i = 1; i < f->n_sections; i++) {
@@ -55,8 +56,9 @@ static int scan(struct dn_net *net, int *first_of, int *stop)
 	return 0;
 }
 
-static int build_layers(struct dn_net *net, int stop)
+int net_build_layers(struct dn_net *net)
 {
+	const int stop = ((struct net_priv *)net->priv)->stop;
 	struct dn_keyfile *f = net->cfg->file;
 	int n = 0;
 
@@ -82,11 +84,17 @@ static int build_layers(struct dn_net *net, int stop)
 		net->flops += l->flops;
 		n++;
 	}
+	for (int i = 0; i < net->n_layers; i++) {
+		int err = layer_kept(&net->layers[i]);
+
+		if (err)
+			return err;
+	}
 	return 0;
 }
 
 /* The output layer is the last that is not [cost]; every loss wants the same target. */
-static int find_output(struct dn_net *net)
+int net_find_output(struct dn_net *net)
 {
 	const struct dn_layer *last = &net->layers[net->n_layers - 1];
 
@@ -153,7 +161,6 @@ int dn_net_build(struct dn_net **out, struct dn_cfg *cfg, struct dn_device *dev,
 {
 	struct dn_net *net = dn_zalloc(sizeof(*net));
 	int *first_of = NULL;
-	int stop;
 	int err = -ENOMEM;
 
 	if (!net)
@@ -165,20 +172,21 @@ int dn_net_build(struct dn_net **out, struct dn_cfg *cfg, struct dn_device *dev,
 	first_of = dn_calloc((size_t)cfg->file->n_sections, sizeof(*first_of));
 	if (!net->priv || !first_of)
 		goto err_destroy;
-	err = scan(net, first_of, &stop);
+	err = scan(net, first_of);
 	if (!err)
 		err = net_keys_read(net);
 	if (!err)
 		err = net_batches(net);
+	net->max_inputs = net->inputs;
 	if (!err && net->local > NET_MAX_COUNT / net->inputs)
 		err = dn_section_fail(cfg->net, NULL, -EOVERFLOW, "%lld images of %lld numbers are more than 2^40 elements",
 				      (long long)net->local, (long long)net->inputs);
 	if (!err)
 		err = dev->be->stream_create(dev, DN_STREAM_COMPUTE, "compute", &net->compute);
 	if (!err)
-		err = build_layers(net, stop);
+		err = net_build_layers(net);
 	if (!err)
-		err = find_output(net);
+		err = net_find_output(net);
 	if (!err)
 		err = block_build(net, first_of);
 	if (!err)
@@ -208,6 +216,8 @@ void dn_net_destroy(struct dn_net *net)
 		net->store.ops->destroy(net->store.self);
 	for (int i = 0; i < net->n_layers && net->layers; i++)
 		layer_fini(&net->layers[i]);
+	if (priv)
+		shapes_destroy(net);
 	dn_free(net->layers);
 	for (int i = 0; i < net->n_params; i++)
 		dn_free(net->params[i]);
@@ -222,10 +232,8 @@ void dn_net_destroy(struct dn_net *net)
 	if (net->compute)
 		net->dev->be->stream_destroy(net->compute);
 	if (priv) {
-		dn_free(priv->buffers);
+		memory_fini(&priv->memory);
 		dn_free(priv->packed);
-		dn_free(priv->items);
-		dn_free(priv->where);
 		dn_free(priv);
 	}
 	dn_free(net);

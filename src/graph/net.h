@@ -19,6 +19,8 @@ extern "C" {
 
 #define DN_BLOCK_NAME_MAX 64
 
+struct dn_tree;
+
 struct dn_block {               /* consecutive layers, gathered, freed and reduced together */
 	struct dn_net *net;
 	int index;
@@ -28,7 +30,7 @@ struct dn_block {               /* consecutive layers, gathered, freed and reduc
 	void *data;             /* the plugin's */
 };
 
-enum dn_policy { DN_CONSTANT, DN_STEP, DN_STEPS, DN_EXP, DN_POLY, DN_SIGMOID, DN_RANDOM };
+enum dn_policy { DN_CONSTANT, DN_STEP, DN_STEPS, DN_EXP, DN_POLY, DN_SIGMOID, DN_RANDOM, DN_SGDR };
 
 struct dn_hyper {               /* [net]'s training keys */
 	double learning_rate, momentum, decay;
@@ -39,6 +41,10 @@ struct dn_hyper {               /* [net]'s training keys */
 	int64_t *steps;
 	double *scales;
 	enum dn_optimizer optimizer;
+	double beta1, beta2, eps;       /* B1, B2 and eps, of adam and adamw */
+	bool random;                    /* [net] random=1, for a caller that said multi_scale */
+	double rate_min;                /* of sgdr, whose first cycle lasts cycle batches, each next one cycle_mult times more */
+	int64_t cycle, cycle_mult;
 };
 
 struct dn_net_options {
@@ -48,6 +54,7 @@ struct dn_net_options {
 	bool legacy_bn;                 /* or [net] legacy_bn=1 */
 	uint64_t seed;
 	int keep_output;                /* inference: layer whose output must survive the pass, -1 = the last only */
+	bool multi_scale;               /* the caller changes the size in training when hyper.random; else random=1 is an error */
 	bool cfg_batch_optional;        /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
 };
 
@@ -62,10 +69,12 @@ struct dn_net {
 	int64_t microbatch;             /* images of one microbatch over all ranks */
 	int64_t local;                  /* images of one microbatch on this rank = microbatch / world */
 	int64_t w, h, c, inputs;        /* of one image */
+	int64_t max_inputs;             /* largest inputs over all planned sizes */
 	int64_t truths;                 /* target length of one image */
 	int n_layers;
 	struct dn_layer *layers;
 	int output_layer;               /* last layer that is not [cost] */
+	const struct dn_tree *tree;     /* hierarchy of the classes, of the first [softmax] that has one; else NULL */
 	int n_blocks;
 	struct dn_block *blocks;
 	int n_params;
@@ -102,6 +111,8 @@ DN_EXPORT void dn_net_destroy(struct dn_net *net);      /* also destroys the sto
  * Before store->alloc only. Names follow the rules of [block] (unique, no '/', '.', ','). NULL names: block0, ...
  */
 DN_EXPORT int dn_net_set_blocks(struct dn_net *net, int n, const int *first, const char *const *names);
+/** dn_net_may_start_block() - false when a layer before @layer shares params with @layer or a later one */
+DN_EXPORT bool dn_net_may_start_block(const struct dn_net *net, int layer);
 DN_EXPORT bool dn_net_has_markers(const struct dn_net *net);
 /** dn_block_option() - a plugin's key of the [block] section as text, NULL when missing; marks it as used */
 DN_EXPORT const char *dn_block_option(struct dn_block *b, const char *key);
@@ -117,6 +128,19 @@ DN_EXPORT int dn_net_alloc(struct dn_net *net);
  * passes of the layers, n..2n-1 the backward passes of layers n-1..0. */
 struct dn_arena_item;
 DN_EXPORT int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items);
+/**
+ * dn_net_add_shapes() - plan the net for input sizes [w, h] beside the cfg's
+ * Between dn_net_build() and dn_net_alloc(); activations_bytes and workspace_bytes become those of the hungriest size.
+ * Layers and convolutions of every size are made here, so dn_net_resize() allocates nothing. A layer whose params depend on
+ * the size is an error with its line.
+ */
+DN_EXPORT int dn_net_add_shapes(struct dn_net *net, int n, const int64_t (*sizes)[2]);
+/**
+ * dn_net_resize() - run at another planned size from now on; between passes, after dn_net_alloc()
+ * net->w, h, inputs, truths, flops and the layers' shapes and buffers change, params and blocks stay. net->input must be set
+ * to images of this size, of which there are at most max_inputs numbers each.
+ */
+DN_EXPORT int dn_net_resize(struct dn_net *net, int64_t w, int64_t h);
 /** dn_net_init_values() - fill every param through store->each from (seed, id, element) */
 DN_EXPORT int dn_net_init_values(struct dn_net *net);
 

@@ -9,7 +9,7 @@
 
 /* These would change the result and are not there: one value only. */
 static const struct dn_key_fixed fixed[] = {
-	{ "time_steps", 1 }, { "adam", 0 }, { "clip", 0 }, { "random", 0 }, { "notruth", 0 }, { "label_smooth_eps", 0 },
+	{ "time_steps", 1 }, { "clip", 0 }, { "notruth", 0 }, { "label_smooth_eps", 0 },
 	{ "mixup", 0 }, { "cutmix", 0 }, { "mosaic", 0 }, { "blur", 0 }, { "gaussian_noise", 0 },
 	{ "dynamic_minibatch", 0 }, { "ema_alpha", 0 }, { "loss_scale", 1 }, { "track", 0 }, { "contrastive", 0 },
 	{ "unsupervised", 0 }, { "adversarial_lr", 0 }, { "attention", 0 }, { "try_fix_nan", 0 },
@@ -18,9 +18,8 @@ static const struct dn_key_fixed fixed[] = {
 
 /* Without effect on a net of this version, or read by whoever loads the images. */
 static const char *const ignored[] = {
-	"B1", "B2", "eps", "min_crop", "max_crop", "min_ratio", "max_ratio", "center", "angle", "aspect", "saturation",
-	"exposure", "hue", "flip", "letter_box", "mosaic_bound", "resize_step", "learning_rate_min", "sgdr_cycle",
-	"sgdr_mult", "seq_scales", "optimized_memory", "workspace_size_limit_MB", "use_cuda_graph", "augment_speed",
+	"min_crop", "max_crop", "min_ratio", "max_ratio", "center", "angle", "aspect", "saturation",
+	"exposure", "hue", "flip", "letter_box", "mosaic_bound", "resize_step", "seq_scales", "optimized_memory", "workspace_size_limit_MB", "use_cuda_graph", "augment_speed",
 	"sequential_subdivisions", "contrastive_jit_flip", "contrastive_color", "max_chart_loss", "show_receptive_field",
 	"equidistant_point", "seen", "badlabels_rejection_percentage", "num_sigmas_reject_badlabels",
 };
@@ -30,7 +29,7 @@ static const struct {
 	enum dn_policy policy;
 } policies[] = {
 	{ "constant", DN_CONSTANT }, { "step", DN_STEP }, { "steps", DN_STEPS }, { "exp", DN_EXP }, { "poly", DN_POLY },
-	{ "sigmoid", DN_SIGMOID }, { "random", DN_RANDOM },
+	{ "sigmoid", DN_SIGMOID }, { "random", DN_RANDOM }, { "sgdr", DN_SGDR },
 };
 
 static int policy_read(struct dn_hyper *h, struct dn_section *s)
@@ -43,7 +42,7 @@ static int policy_read(struct dn_hyper *h, struct dn_section *s)
 			break;
 	if (i == DN_N(policies))
 		return dn_section_fail(s, "policy", -EINVAL, "policy=%s: unknown policy; known are constant, step, steps, "
-				       "exp, poly, sigmoid, random", name);
+				       "exp, poly, sigmoid, random, sgdr", name);
 	h->policy = policies[i].policy;
 	return 0;
 }
@@ -66,6 +65,58 @@ static int steps_read(struct dn_hyper *h, struct dn_section *s)
 		if (h->steps[i] < h->steps[i - 1])
 			return dn_section_fail(s, "steps", -EINVAL, "steps must ascend, %lld follows %lld",
 					       (long long)h->steps[i], (long long)h->steps[i - 1]);
+	return 0;
+}
+
+static int sgdr_read(struct dn_hyper *h, struct dn_section *s)
+{
+	const int64_t far = (int64_t)1 << 53;
+	int err = dn_section_float(s, "learning_rate_min", .00001, &h->rate_min);
+
+	if (!err)
+		err = dn_section_int(s, "sgdr_cycle", h->max_batches, 0, far, &h->cycle);
+	if (!err)
+		err = dn_section_int(s, "sgdr_mult", 2, 1, 1 << 9, &h->cycle_mult);
+	if (err || h->policy != DN_SGDR)
+		return err;
+	if (h->cycle < 1)
+		return dn_section_fail(s, "policy", -EINVAL, "policy=sgdr needs sgdr_cycle or max_batches of at least 1");
+	return 0;
+}
+
+static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
+{
+	static const char *const names[] = { [DN_SGD] = "sgd", [DN_ADAM] = "adam", [DN_ADAMW] = "adamw" };
+	const char *name = dn_section_text(s, "optimizer", NULL);
+	int64_t adam;
+	int i;
+	int err = dn_section_int(s, "adam", 0, 0, 1, &adam);
+
+	if (!err)
+		err = dn_section_float(s, "B1", .9, &h->beta1);
+	if (!err)
+		err = dn_section_float(s, "B2", .999, &h->beta2);
+	if (!err)
+		err = dn_section_float(s, "eps", 1e-7, &h->eps);
+	if (err)
+		return err;
+	h->optimizer = adam ? DN_ADAM : DN_SGD;
+	for (i = 0; name && i < DN_N(names); i++)
+		if (!strcmp(name, names[i]))
+			break;
+	if (name && i == DN_N(names))
+		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s: unknown optimizer; known are sgd, adam, adamw", name);
+	if (name && adam && i != DN_ADAM)
+		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s, but adam=1", name);
+	if (name)
+		h->optimizer = (enum dn_optimizer)i;
+	if (h->optimizer == DN_SGD)
+		return 0;
+	if (h->beta1 < 0 || h->beta1 >= 1 || h->beta2 < 0 || h->beta2 >= 1)
+		return dn_section_fail(s, h->beta1 < 0 || h->beta1 >= 1 ? "B1" : "B2", -EINVAL, "B1=%g B2=%g: both must be at least 0 "
+				       "and less than 1", h->beta1, h->beta2);
+	if ((float)h->eps <= 0)
+		return dn_section_fail(s, "eps", -EINVAL, "eps=%g: must be positive", h->eps);
 	return 0;
 }
 
@@ -94,9 +145,12 @@ int hyper_read(struct dn_hyper *h, struct dn_section *s)
 		err = dn_section_float(s, "gamma", 1, &h->gamma);
 	if (!err)
 		err = steps_read(h, s);
+	if (!err)
+		err = sgdr_read(h, s);
+	if (!err)
+		err = optimizer_read(h, s);
 	if (!err && h->policy == DN_POLY && h->max_batches < 1)
 		err = dn_section_fail(s, "policy", -EINVAL, "policy=poly needs max_batches of at least 1");
-	h->optimizer = DN_SGD;
 	return err;
 }
 
@@ -133,6 +187,18 @@ static int input_read(struct dn_net *net, struct dn_section *s)
 	return 0;
 }
 
+/* Inference runs at one size, whatever the cfg trained with. */
+static int random_read(struct dn_net *net, struct dn_section *s)
+{
+	int64_t random;
+	int err = dn_section_int(s, "random", 0, 0, 1, &random);
+
+	if (!err && random && net->opt.train && !net->opt.multi_scale)
+		return dn_section_fail(s, "random", -ENOTSUP, "random=1 is not supported in this version, only 0");
+	net->hyper.random = !err && random;
+	return err;
+}
+
 int net_keys_read(struct dn_net *net)
 {
 	struct dn_section *s = net->cfg->net;
@@ -141,6 +207,8 @@ int net_keys_read(struct dn_net *net)
 
 	if (!err)
 		err = hyper_read(&net->hyper, s);
+	if (!err)
+		err = random_read(net, s);
 	if (!err)
 		err = dn_section_int(s, "legacy_bn", 0, 0, 1, &legacy);
 	if (!err)

@@ -121,14 +121,41 @@ static bool has_consumer(const struct dn_net *net, int layer)
 	return false;
 }
 
+/* Layers overwrite their params' gradients, so what later uses of the same params have left there is kept aside and
+ * added afterwards. */
+static int kept_gradients(struct dn_layer *l, bool add)
+{
+	struct dn_net *net = l->net;
+	const struct dn_backend *be = net->dev->be;
+	const struct dn_layer *o = &net->layers[l->owner];
+	char *at = (char *)l->kept;
+	int err = 0;
+
+	for (int i = o->first_param; i < o->first_param + o->n_params && !err && at; i++) {
+		struct dn_param *p = net->params[i];
+		const size_t bytes = sizeof(float) * (size_t)p->n;
+
+		if (p->role != DN_TRAINED)
+			continue;
+		if (add)
+			err = be->axpby(net->compute, p->n, 1, (const float *)(const void *)at, 1, p->grad);
+		else
+			err = be->copy(net->compute, at, p->grad, bytes);
+		at += dn_up(bytes, DN_ALIGN);
+	}
+	return err;
+}
+
 static int backward_layer(struct dn_layer *l)
 {
 	struct dn_net *net = l->net;
-	int err = 0;
+	int err = kept_gradients(l, false);
 
-	if (!l->seeds_delta && !has_consumer(net, l->index))
+	if (!err && !l->seeds_delta && !has_consumer(net, l->index))
 		err = net->dev->be->zero(net->compute, l->delta, sizeof(float) * (size_t)(l->batch * l->outputs));
-	return err ? err : l->ops->backward(l);
+	if (!err)
+		err = l->ops->backward(l);
+	return err ? err : kept_gradients(l, true);
 }
 
 static int backward_first_layer(const struct dn_net *net)
@@ -171,7 +198,7 @@ int dn_net_backward(struct dn_net *net)
 /* Outputs that have given way to later tensors are not looked at; in training all up to the loss are there. */
 struct dn_block *dn_net_nonfinite_block(struct dn_net *net)
 {
-	const struct net_priv *priv = net->priv;
+	const struct net_memory *m = &((const struct net_priv *)net->priv)->memory;
 
 	if (!net->arena)
 		return NULL;
@@ -179,8 +206,8 @@ struct dn_block *dn_net_nonfinite_block(struct dn_net *net)
 		struct dn_layer *l = &net->layers[i];
 		int64_t n = 0;
 
-		for (int k = 0; k < priv->n_items; k++) {
-			if (priv->where[k] != (void **)&l->output || priv->items[k].last < net->n_layers - 1)
+		for (int k = 0; k < m->n_items; k++) {
+			if (m->output_of[k] != i || m->items[k].last < net->n_layers - 1)
 				continue;
 			if (net->dev->be->count_nonfinite(net->compute, l->batch * l->outputs, l->output, &n) ||
 			    net->dev->be->stream_sync(net->compute))

@@ -4,6 +4,22 @@
 #include "base/rng.h"
 #include "graph/net.h"
 
+/* Cosine from the full rate to the least within each cycle. Batch numbers are below 2^53, so the sums cannot overflow. */
+static double sgdr_rate(const struct dn_hyper *h, int64_t b)
+{
+	int64_t start = 0, cycle = h->cycle;
+
+	while (start + cycle < b) {
+		start += cycle;
+		if (h->cycle_mult == 1)
+			start = (b - 1) / cycle * cycle;        /* the same end without the walk */
+		else
+			cycle *= h->cycle_mult;
+	}
+	return h->rate_min + .5 * (h->learning_rate - h->rate_min) *
+	       (1 + cos(3.14159265358979323846 * (double)(b - start) / (double)cycle));
+}
+
 double dn_net_rate(const struct dn_hyper *h, int64_t b, uint64_t seed)
 {
 	double lr = h->learning_rate;
@@ -28,6 +44,8 @@ double dn_net_rate(const struct dn_hyper *h, int64_t b, uint64_t seed)
 		return lr * pow(1 - (double)b / (double)h->max_batches, h->power);
 	case DN_SIGMOID:
 		return lr / (1 + exp(h->gamma * (double)(b - h->step)));
+	case DN_SGDR:
+		return sgdr_rate(h, b);
 	case DN_RANDOM:
 		return lr * pow(dn_rng_uniform(seed, DN_RNG_STREAM(DN_RNG_RATE, 0), (uint64_t)b), h->power);
 	}

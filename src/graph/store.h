@@ -16,7 +16,7 @@ enum dn_part { DN_VALUE, DN_GRAD, DN_STATE0, DN_STATE1, DN_PARTS };
 /* elements [at, at+n) of the part of @p lie at x, which the callee may read and write */
 typedef int (*dn_interval_fn)(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x);
 
-enum dn_optimizer { DN_SGD };
+enum dn_optimizer { DN_SGD, DN_ADAM, DN_ADAMW };
 
 struct dn_update {              /* one optimizer step */
 	enum dn_optimizer optimizer;
@@ -24,6 +24,7 @@ struct dn_update {              /* one optimizer step */
 	int64_t images;         /* E: images of the update over all ranks */
 	double rate;            /* of the policy; a param's own rate is rate * lr_scale */
 	double momentum, decay;
+	double beta1, beta2, eps;       /* of adam and adamw */
 };
 
 struct dn_traffic {             /* per rank and step */

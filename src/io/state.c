@@ -9,6 +9,8 @@ static const struct {
 	const char *states[DN_PARTS - DN_STATE0];
 } optimizers[] = {
 	[DN_SGD] = { "sgd", 1, { "momentum" } },
+	[DN_ADAM] = { "adam", 2, { "m", "v" } },
+	[DN_ADAMW] = { "adamw", 2, { "m", "v" } },
 };
 
 const char *dn_state_optimizer(enum dn_optimizer o)

@@ -364,6 +364,7 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 		.optimizer = net->hyper.optimizer, .step = update, .images = net->batch,
 		.rate = dn_net_rate(&net->hyper, update, l->c.seed),
 		.momentum = net->hyper.momentum, .decay = net->hyper.decay,
+		.beta1 = net->hyper.beta1, .beta2 = net->hyper.beta2, .eps = net->hyper.eps,
 	};
 	int64_t start = dn_now_ns(), waited = 0;
 	uint64_t allocs = dn_mem_n_allocs();

@@ -22,6 +22,7 @@ struct dn_loop {
 	uint64_t allocs;                /* inside updates after the first */
 	double *sums;                   /* [2 + world]: loss, time to save, rank r's first bad block (loop.c) */
 	int64_t last_save_ns;
+	int64_t saved_step;             /* of the last checkpoint of this run, 0 = none */
 	bool save_due;                  /* by time; agreed with the step's sum */
 	double best;                    /* of evaluations: top-1 or minus the loss */
 	bool has_best;

@@ -6,15 +6,17 @@
 extern "C" {
 #endif
 
-DN_EXPORT int dn_optim_n_states(enum dn_optimizer o);            /* SGD: 1 */
-DN_EXPORT const char *dn_optim_name(enum dn_optimizer o);        /* "sgd" */
-/** dn_optim_state_name() - "momentum" for state 0 of SGD: the tensor is PARAM:momentum */
+DN_EXPORT int dn_optim_n_states(enum dn_optimizer o);            /* SGD: 1; Adam and AdamW: 2 */
+DN_EXPORT const char *dn_optim_name(enum dn_optimizer o);        /* "sgd", "adam", "adamw" */
+/** dn_optim_state_name() - "momentum" for state 0 of SGD, "m" and "v" of Adam: the tensor is PARAM:momentum */
 DN_EXPORT const char *dn_optim_state_name(enum dn_optimizer o, int state);
 /**
  * dn_optim_range() - update @n consecutive elements of one param
  * @w values, @g gradients (sums over the E images), @state [n_states] pointers. Rate is u->rate * p->lr_scale; decay
  * only where p->decay. Elementwise: an element gets the same bits wherever it lies. Source: darknet-compat 5.3, with gradient
  * and velocity apart: v = m v + g - decay E w; w += (rate / E) v; v is stored before it is multiplied by m.
+ * Adam: of the mean gradient g / E, with bias corrections by u->step; decay is part of the gradient (adam) or shrinks w by
+ * 1 - rate * decay before the step (adamw).
  */
 DN_EXPORT int dn_optim_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w,
 			     const float *g, float *const *state);

@@ -54,6 +54,7 @@ static int save_ckpt(struct dn_loop *l)
 	snprintf(path, sizeof(path), "%s/%" PRId64, l->ckpt_dir, s.step);
 	err = dn_ckpt_save(l->net, l->ckpt_dir, &s, l->c.keep, &l->g, &bytes);
 	l->last_save_ns = dn_now_ns();
+	l->saved_step = s.step;
 	return err ? err : tell_saved(l, path, bytes, since(start));
 }
 
@@ -139,6 +140,10 @@ static int final_files(struct dn_loop *l)
 
 	for (size_t i = 0; i < sizeof(rests) / sizeof(rests[0]) && !err; i++)
 		err = save_weights(l, rests[i]);
+	/* a run that keeps checkpoints can be continued from its very end */
+	if (!err && (l->c.save_every > 0 || l->c.save_every_seconds > 0) && l->n_steps > 0 &&
+	    l->saved_step != dn_loop_batch_number(l))
+		err = save_ckpt(l);
 	return err;
 }
 

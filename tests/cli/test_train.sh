@@ -71,7 +71,7 @@ has err '^layer     filters    size' 1
 has err '^Saving weights to .*/small_final\.weights$' 1
 has err '^options: .* seed=3' 1
 cases=$((cases + 1))
-[ "$(ls "$tmp/b/small.ckpt")" = 10 ] || fail "-keep 1 keeps the newest: $(ls "$tmp/b/small.ckpt")"
+[ "$(ls "$tmp/b/small.ckpt")" = 12 ] || fail "-keep 1 keeps the newest, the end: $(ls "$tmp/b/small.ckpt")"
 for f in small.weights small_final.weights small_last.weights small_best.weights; do
 	[ -s "$tmp/b/$f" ] || fail "$f is missing"
 done

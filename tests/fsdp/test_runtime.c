@@ -144,7 +144,7 @@ static int microbatch(struct rank_run *r, int rank, int64_t step, int64_t m, dou
 static int one_step(struct rank_run *r, int rank, int64_t step, double *loss)
 {
 	struct dn_net *net = r->net;
-	struct dn_update u = { DN_SGD, step + 1, BATCH, .1, .9, .01 };
+	struct dn_update u = { .optimizer = DN_SGD, .step = step + 1, .images = BATCH, .rate = .1, .momentum = .9, .decay = .01 };
 	int err = net->store.ops->begin(net->store.self, net, step + 1);
 
 	*loss = 0;

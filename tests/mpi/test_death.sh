@@ -37,7 +37,7 @@ hurt() { # hurt N SIGNAL RANK STATUS
 	[ $seconds -lt 10 ] || bad "$seconds s"
 	[ "$2" = STOP ] || return
 	grep -aqE "waited .*: waiting for rank $3( |\$)" "$tmp/err" || bad "rank $3 is not named"
-	grep -aqE '(gather|reduce) of block|sum over ranks' "$tmp/err" || bad "no operation is named"
+	grep -aqE '(gather|reduce) of block|sum over ranks|saving weights' "$tmp/err" || bad "no operation is named"
 	others=$(grep -a 'waiting for rank' "$tmp/err" | grep -acvE "waiting for rank $3( \(stopped\))?\$")
 	[ "$others" = 0 ] || bad "others are named, too"
 }

@@ -33,6 +33,38 @@ static inline float stair(float v)
 	return f == 2 * half ? half : v - f + half;
 }
 
+static inline float mish(float v)
+{
+	return v * tanhf(v > 20 ? v : v < -20 ? expf(v) : log1pf(expf(v)));
+}
+
+static inline float mish_gradient(float v)
+{
+	float sp = v > 20 ? v : v < -20 ? expf(v) : log1pf(expf(v)), t = tanhf(sp);
+
+	return t + v * ((1 + t) * (1 - t)) * -expm1f(-sp);
+}
+
+/* gelu's (1 + tanh(u)) / 2 is the logistic of 2u, which loses no digits where tanh nears -1 */
+static inline float gelu_twice(float v)
+{
+	return 2 * (.797885f * v + .035677f * v * v * v);
+}
+
+static inline float gelu_gradient(float v)
+{
+	float u = gelu_twice(v), s = 1 / (1 + expf(-u));
+
+	return s + v * s * (1 / (1 + expf(u))) * (2 * (.797885f + 3 * .035677f * v * v));
+}
+
+static inline float swish_gradient(float v)
+{
+	float s = 1 / (1 + expf(-v));
+
+	return s + v * s * (1 - s);
+}
+
 /* The comparisons let a NaN through: a broken weight must show, not turn into 0. */
 void act_range(float *x, int64_t n, float bias, enum dn_act act)
 {
@@ -50,6 +82,12 @@ void act_range(float *x, int64_t n, float bias, enum dn_act act)
 	case DN_ACT_STAIR: ACT_LOOP(stair(v));
 	case DN_ACT_HARDTAN: ACT_LOOP(v < -1 ? -1 : v > 1 ? 1 : v);
 	case DN_ACT_LHTAN: ACT_LOOP(v < 0 ? .001f * v : v > 1 ? .001f * (v - 1) + 1 : v);
+	case DN_ACT_RELU6: ACT_LOOP(v < 0 ? 0 : v > 6 ? 6 : v);
+	case DN_ACT_REVLEAKY: ACT_LOOP(v > 0 ? v : .1f * v);
+	case DN_ACT_SWISH: ACT_LOOP(v / (1 + expf(-v)));
+	case DN_ACT_MISH: ACT_LOOP(mish(v));
+	case DN_ACT_HARD_MISH: ACT_LOOP(v > 0 ? v : v <= -2 ? 0 : v * v / 2 + v);
+	case DN_ACT_GELU: ACT_LOOP(v / (1 + expf(-gelu_twice(v))));
 	default: ACT_LOOP(v);
 	}
 }
@@ -94,7 +132,7 @@ int cpu_bias_act(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *
 	} \
 	break
 
-/* (1 + v)(1 - v) instead of 1 - v * v: no cancellation where the function saturates */
+/* v is the output, or the input where dn_act_of_input(). (1 + v)(1 - v) instead of 1 - v * v: no cancellation where the function saturates */
 static void grad_range(enum dn_act act, int64_t n, const float *y, float *dy)
 {
 	switch (act) {
@@ -111,6 +149,12 @@ static void grad_range(enum dn_act act, int64_t n, const float *y, float *dy)
 	case DN_ACT_STAIR: GRAD_LOOP(floorf(v) == v ? 0.0f : 1.0f);
 	case DN_ACT_HARDTAN: GRAD_LOOP(v > -1 && v < 1 ? 1.0f : 0.0f);
 	case DN_ACT_LHTAN: GRAD_LOOP(v > 0 && v < 1 ? 1 : .001f);
+	case DN_ACT_RELU6: GRAD_LOOP(v > 0 && v < 6 ? 1.0f : 0.0f);
+	case DN_ACT_REVLEAKY: GRAD_LOOP(v > 0 ? 1 : .1f);
+	case DN_ACT_SWISH: GRAD_LOOP(swish_gradient(v));
+	case DN_ACT_MISH: GRAD_LOOP(mish_gradient(v));
+	case DN_ACT_HARD_MISH: GRAD_LOOP(v > 0 ? 1 : v > -2 ? v + 1 : 0);
+	case DN_ACT_GELU: GRAD_LOOP(gelu_gradient(v));
 	default: break;
 	}
 }
@@ -201,6 +245,105 @@ int cpu_softmax(struct dn_stream *st, int64_t rows, int64_t cols, float temperat
 	return 0;
 }
 
+int cpu_softmax_groups(struct dn_stream *st, const struct dn_softmax_desc *d, const float *x, float *y)
+{
+	int nt = stream_threads(st), err = softmax_desc_check(d);
+
+	if (err)
+		return err;
+	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+	for (int64_t i = 0; i < d->n * d->hw; i++) {
+		int64_t base = i / d->hw * d->c * d->hw + i % d->hw, each = d->c / d->n_groups, step = d->hw;
+
+		for (int g = 0; g < d->n_groups; g++) {
+			int64_t first = d->group_at ? d->group_at[g] : g * each, at = base + first * step;
+			int64_t n = d->group_at ? d->group_at[g + 1] - first : each;
+			float max = -INFINITY;
+			double sum = 0;
+
+			for (int64_t k = 0; k < n; k++)
+				max = x[at + k * step] > max ? x[at + k * step] : max;
+			for (int64_t k = 0; k < n; k++) {
+				float e = expf((x[at + k * step] - max) / d->temperature);
+
+				sum += (double)e;
+				y[at + k * step] = e;
+			}
+			for (int64_t k = 0; k < n; k++)
+				y[at + k * step] = (float)((double)y[at + k * step] / sum);
+		}
+	}
+	return 0;
+}
+
+int cpu_tree_truth(struct dn_stream *st, const struct dn_tree_desc *d, int64_t n, const float *t, float *out)
+{
+	int nt = stream_threads(st);
+
+	#pragma omp parallel for schedule(static) num_threads(nt) if (n * d->c >= CPU_PARALLEL_MIN)
+	for (int64_t i = 0; i < n; i++) {
+		float *o = out + i * d->c;
+
+		memcpy(o, t + i * d->c, (size_t)d->c * sizeof(*o));
+		for (int64_t k = d->c - 1; k >= 0; k--)         /* children stand behind their parents */
+			if (o[k] > 0 && d->parent[k] >= 0)
+				o[d->parent[k]] = 1;
+		for (int g = 0; g < d->n_groups; g++) {
+			bool any = false;
+
+			for (int32_t k = d->group_at[g]; k < d->group_at[g + 1]; k++)
+				any |= o[k] > 0;
+			for (int32_t k = d->group_at[g]; !any && k < d->group_at[g + 1]; k++)
+				o[k] = DN_IGNORE;
+		}
+	}
+	return 0;
+}
+
+#define COST_LOOP(body) \
+	for (int64_t i = 0; i < n; i++) { \
+		const double diff __attribute__((unused)) = (double)t[i] - (double)p[i]; \
+		float d = t[i] - p[i]; \
+		body; \
+		delta[i] = d; \
+	} \
+	break
+
+static inline double log_of(double p)
+{
+	return log(p < (double)FLT_MIN ? (double)FLT_MIN : p);
+}
+
+/* a NaN stays one */
+static inline float sign_of(float d)
+{
+	return d > 0 ? 1.0f : d <= 0 ? -1.0f : d;
+}
+
+static double cost_range(enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta)
+{
+	double s = 0;
+
+	switch (kind) {
+	case DN_COST_MASKED:
+		COST_LOOP(if (t[i] == DN_IGNORE) d = 0; else s += diff * diff);
+	case DN_COST_SOFTMAX_CE:
+		COST_LOOP(if (t[i] == DN_IGNORE) d = 0; else if (t[i] != 0) s -= log_of((double)p[i]));
+	case DN_COST_L1:
+		COST_LOOP(s += fabs(diff); d = sign_of(d));
+	case DN_COST_SMOOTH:
+		COST_LOOP(s += fabs(diff) < 1 ? diff * diff : 2 * fabs(diff) - 1; d = fabs(diff) < 1 ? d : sign_of(d));
+	case DN_COST_WGAN:
+		COST_LOOP(s += t[i] > 0 ? -(double)p[i] : (double)p[i]; d = t[i] > 0 ? 1.0f : -1.0f);
+	case DN_COST_LOGISTIC_CE:
+		COST_LOOP(if (t[i] != 0) s -= (double)t[i] * log_of((double)p[i]);
+			  if (t[i] != 1) s -= (1 - (double)t[i]) * log_of(1 - (double)p[i]));
+	default:
+		COST_LOOP(s += diff * diff);
+	}
+	return s;
+}
+
 int cpu_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta,
 	     double *loss)
 {
@@ -210,20 +353,44 @@ int cpu_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p,
 
 	#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int c = 0; c < SUM_CHUNKS; c++) {
-		int64_t end = (c + 1) * step < n ? (c + 1) * step : n;
-		double s = 0;
+		int64_t at = c * step, end = at + step < n ? at + step : n;
 
-		for (int64_t i = c * step; i < end; i++) {
-			if (kind == DN_COST_SSE) {
-				double diff = (double)t[i] - (double)p[i];
+		part[c] = at < end ? cost_range(kind, end - at, p + at, t + at, delta + at) : 0;
+	}
+	for (int c = 0; c < SUM_CHUNKS; c++)
+		sum += part[c];
+	*loss = sum;
+	return 0;
+}
 
-				s += diff * diff;
-			} else if (t[i] != 0) {
-				s -= log((double)(p[i] < FLT_MIN ? FLT_MIN : p[i]));
-			}
-			delta[i] = t[i] - p[i];
-		}
-		part[c] = s;
+/* -log of the softmax at k: log1p of the others where k is the largest, so that nothing is lost near p = 1 */
+static double row_loss(int64_t cols, double temperature, const float *x, int64_t k)
+{
+	double max = (double)x[k], sum = 0;
+
+	for (int64_t i = 0; i < cols; i++)
+		max = (double)x[i] > max ? (double)x[i] : max;
+	for (int64_t i = 0; i < cols; i++)
+		if (i != k)
+			sum += exp(((double)x[i] - max) / temperature);
+	if ((double)x[k] == max)
+		return log1p(sum);
+	return (max - (double)x[k]) / temperature + log(sum + exp(((double)x[k] - max) / temperature));
+}
+
+int cpu_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
+		     double *loss)
+{
+	int nt = stream_threads(st);
+	int64_t step = (rows + SUM_CHUNKS - 1) / SUM_CHUNKS;
+	double part[SUM_CHUNKS], sum = 0;
+
+	#pragma omp parallel for schedule(static) num_threads(nt) if (rows * cols >= CPU_PARALLEL_MIN)
+	for (int c = 0; c < SUM_CHUNKS; c++) {
+		part[c] = 0;
+		for (int64_t i = c * step * cols; i < (c + 1) * step * cols && i < rows * cols; i++)
+			if (t[i] != 0 && t[i] != DN_IGNORE)
+				part[c] += row_loss(cols, (double)temperature, x + i / cols * cols, i % cols);
 	}
 	for (int c = 0; c < SUM_CHUNKS; c++)
 		sum += part[c];
@@ -342,6 +509,26 @@ int cpu_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_des
 	return 0;
 }
 
+int cpu_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y)
+{
+	int nt = stream_threads(st);
+
+	#pragma omp parallel for schedule(static) num_threads(nt) if (rows * n >= CPU_PARALLEL_MIN)
+	for (int64_t r = 0; r < rows; r++) {
+		const float *from = x + r * n;
+		float *to = y + r * n, size = 1;
+		double sum = 0;
+
+		for (int64_t i = 0; i < n && mean; i++)
+			sum += fabs((double)from[i]);
+		if (mean)
+			size = (float)(sum / (double)n);
+		for (int64_t i = 0; i < n; i++)
+			to[i] = from[i] > 0 ? size : -size;
+	}
+	return 0;
+}
+
 /* --- updates and sums --- */
 
 int cpu_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum,
@@ -355,6 +542,25 @@ int cpu_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g,
 
 		v[i] = u;
 		w[i] = w[i] + rate * u;
+	}
+	return 0;
+}
+
+/* divisions and roots are rounded correctly, in vectors too, so the bits are those of the plain expression */
+int cpu_adam(struct dn_stream *st, int64_t n, float *w, float *m, float *v, const float *g, const struct dn_adam *a)
+{
+	int nt = stream_threads(st);
+	const struct dn_adam f = *a;
+
+	#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+	for (int64_t i = 0; i < n; i++) {
+		float u = f.scale * g[i] - f.decay * w[i];
+		float p = f.beta1 * m[i] + f.one_minus_beta1 * u;
+		float q = f.beta2 * v[i] + f.one_minus_beta2 * (u * u);
+
+		m[i] = p;
+		v[i] = q;
+		w[i] = f.shrink * w[i] + f.rate * (p * f.correct1 / (sqrtf(q * f.correct2) + f.eps));
 	}
 	return 0;
 }

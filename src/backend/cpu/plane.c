@@ -194,29 +194,87 @@ int cpu_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool froze
 
 /* --- pooling --- */
 
+/* One output whose window may stick out of the plane. */
+static void maxpool_at(const struct dn_pool_desc *d, const float *x, int64_t oy, int64_t ox, float *y, int32_t *index)
+{
+	int64_t top = oy * d->stride - d->pad / 2, left = ox * d->stride - d->pad / 2;
+	int64_t y0 = top < 0 ? 0 : top, y1 = top + d->size < d->h ? top + d->size : d->h;
+	int64_t x0 = left < 0 ? 0 : left, x1 = left + d->size < d->w ? left + d->size : d->w;
+	int64_t at = -1;
+	float best = 0;
+
+	for (int64_t iy = y0; iy < y1; iy++)
+		for (int64_t ix = x0; ix < x1; ix++) {
+			float v = x[iy * d->w + ix];
+
+			/* a NaN beats numbers, the first one stays */
+			if (at < 0 || v > best || (isnan(v) && !isnan(best))) {
+				best = v;
+				at = iy * d->w + ix;
+			}
+		}
+	y[oy * d->ow + ox] = best;
+	index[oy * d->ow + ox] = (int32_t)at;
+}
+
+/* n outputs against one more candidate each, x[i * stride] at place at + i * stride. Selects and no branches, so that
+ * it vectorises: real data make the branches of maxpool_at() unpredictable. */
+static void maxpool_take(int32_t n, int32_t stride, const float *restrict x, int32_t at, float *restrict y,
+			 int32_t *restrict index)
+{
+	#pragma omp simd
+	for (int32_t i = 0; i < n; i++) {
+		float u = x[i * stride], v = y[i];
+		int32_t place = at + i * stride, k = index[i];
+
+		k = u > v ? place : k;
+		v = u > v ? u : v;
+		k = (u != u) & (v == v) ? place : k;
+		v = u != u ? u : v;
+		y[i] = v;
+		index[i] = k;
+	}
+}
+
+/* Outputs [from, to) of row oy, whose windows are inside in width; in height they are cut. */
+static void maxpool_row(const struct dn_pool_desc *d, const float *x, int64_t oy, int64_t from, int64_t to, float *y, int32_t *index)
+{
+	int64_t top = oy * d->stride - d->pad / 2, left = from * d->stride - d->pad / 2;
+	int64_t y0 = top < 0 ? 0 : top, y1 = top + d->size < d->h ? top + d->size : d->h;
+	int32_t n = (int32_t)(to - from), stride = (int32_t)d->stride;
+	const float *first = x + y0 * d->w + left;
+
+	y += oy * d->ow + from;
+	index += oy * d->ow + from;
+	for (int32_t i = 0; i < n; i++) {
+		y[i] = first[i * stride];
+		index[i] = (int32_t)(y0 * d->w + left) + i * stride;
+	}
+	for (int64_t iy = y0; iy < y1; iy++)
+		for (int64_t k = iy == y0; k < d->size; k++)
+			maxpool_take(n, stride, x + iy * d->w + left + k, (int32_t)(iy * d->w + left + k), y, index);
+}
+
 static void maxpool_plane(const struct dn_pool_desc *d, const float *x, float *y, int32_t *index)
 {
-	for (int64_t oy = 0; oy < d->oh; oy++)
-		for (int64_t ox = 0; ox < d->ow; ox++) {
-			int64_t top = oy * d->stride - d->pad / 2, left = ox * d->stride - d->pad / 2;
-			int64_t y0 = top < 0 ? 0 : top, y1 = top + d->size < d->h ? top + d->size : d->h;
-			int64_t x0 = left < 0 ? 0 : left, x1 = left + d->size < d->w ? left + d->size : d->w;
-			int64_t at = -1;
-			float best = 0;
+	/* columns whose windows are inside: from * stride >= pad / 2, (to - 1) * stride - pad / 2 + size <= w */
+	int64_t from = (d->pad / 2 + d->stride - 1) / d->stride;
+	int64_t to = d->w + d->pad / 2 >= d->size ? (d->w + d->pad / 2 - d->size) / d->stride + 1 : 0;
 
-			for (int64_t iy = y0; iy < y1; iy++)
-				for (int64_t ix = x0; ix < x1; ix++) {
-					float v = x[iy * d->w + ix];
+	from = from < d->ow ? from : d->ow;
+	to = to < d->ow ? to : d->ow;
+	for (int64_t oy = 0; oy < d->oh; oy++) {
+		int64_t top = oy * d->stride - d->pad / 2, ox = 0;
 
-					/* a NaN beats numbers, the first one stays */
-					if (at < 0 || v > best || (isnan(v) && !isnan(best))) {
-						best = v;
-						at = iy * d->w + ix;
-					}
-				}
-			y[oy * d->ow + ox] = best;
-			index[oy * d->ow + ox] = (int32_t)at;
+		if (from < to && top < d->h && top + d->size > 0) {
+			for (; ox < from; ox++)
+				maxpool_at(d, x, oy, ox, y, index);
+			maxpool_row(d, x, oy, from, to, y, index);
+			ox = to;
 		}
+		for (; ox < d->ow; ox++)
+			maxpool_at(d, x, oy, ox, y, index);
+	}
 }
 
 int cpu_maxpool_forward(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y, int32_t *index)

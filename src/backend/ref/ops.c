@@ -9,6 +9,17 @@
 #define SELU_SCALE 1.0507
 #define SELU_ALPHA 1.6732
 
+static double softplus(double x)
+{
+	return x > 20 ? x : x < -20 ? exp(x) : log1p(exp(x));
+}
+
+/* the inner function of gelu's tanh form */
+static double gelu_inner(double x)
+{
+	return .797885 * x + .035677 * x * x * x;
+}
+
 float ref_act(enum dn_act act, float v)
 {
 	double x = v;
@@ -27,13 +38,20 @@ float ref_act(enum dn_act act, float v)
 	case DN_ACT_STAIR: return (float)(fmod(floor(x), 2) == 0 ? floor(x / 2) : x - floor(x) + floor(x / 2));
 	case DN_ACT_HARDTAN: return x < -1 ? -1 : x > 1 ? 1 : v;
 	case DN_ACT_LHTAN: return (float)(x < 0 ? .001 * x : x > 1 ? .001 * (x - 1) + 1 : x);
+	case DN_ACT_RELU6: return x < 0 ? 0 : x > 6 ? 6 : v;
+	case DN_ACT_REVLEAKY: return (float)(x > 0 ? x : .1 * x);
+	case DN_ACT_SWISH: return (float)(x / (1 + exp(-x)));
+	case DN_ACT_MISH: return (float)(x * tanh(softplus(x)));
+	case DN_ACT_HARD_MISH: return (float)(x > 0 ? x : x <= -2 ? 0 : x * x / 2 + x);
+	case DN_ACT_GELU: return (float)(.5 * x * (1 + tanh(gelu_inner(x))));
 	default: return v;
 	}
 }
 
+/* of the output y or, for those of dn_act_of_input(), of the input */
 static double act_gradient(enum dn_act act, double y)
 {
-	double q = (y + 1) / 2;
+	double q = (y + 1) / 2, x = y, t;
 
 	switch (act) {
 	case DN_ACT_LOGISTIC: return y * (1 - y);
@@ -49,6 +67,18 @@ static double act_gradient(enum dn_act act, double y)
 	case DN_ACT_STAIR: return floor(y) == y ? 0 : 1;
 	case DN_ACT_HARDTAN: return y > -1 && y < 1;
 	case DN_ACT_LHTAN: return y > 0 && y < 1 ? 1 : .001;
+	case DN_ACT_RELU6: return y > 0 && y < 6;
+	case DN_ACT_REVLEAKY: return y > 0 ? 1 : .1;
+	case DN_ACT_SWISH:
+		t = 1 / (1 + exp(-x));
+		return t + x * t * (1 - t);
+	case DN_ACT_MISH:
+		t = tanh(softplus(x));
+		return t + x * (1 - t * t) * -expm1(-softplus(x));
+	case DN_ACT_HARD_MISH: return x > 0 ? 1 : x > -2 ? x + 1 : 0;
+	case DN_ACT_GELU:
+		t = tanh(gelu_inner(x));
+		return .5 * (1 + t) + .5 * x * (1 - t * t) * (.797885 + 3 * .035677 * x * x);
 	default: return 1;
 	}
 }
@@ -261,21 +291,126 @@ int ref_softmax(struct dn_stream *st, int64_t rows, int64_t cols, float temperat
 	return 0;
 }
 
+int ref_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
+		     double *loss)
+{
+	*loss = 0;
+	for (int64_t r = 0; r < rows; r++)
+		for (int64_t k = 0; k < cols; k++) {
+			long double sum = 0;
+
+			if (t[r * cols + k] == 0 || t[r * cols + k] == DN_IGNORE)
+				continue;
+			for (int64_t i = 0; i < cols; i++)
+				if (i != k)
+					sum += expl(((long double)x[r * cols + i] - x[r * cols + k]) / temperature);
+			*loss += (double)log1pl(sum);
+		}
+	return 0;
+}
+
+int ref_softmax_groups(struct dn_stream *st, const struct dn_softmax_desc *d, const float *x, float *y)
+{
+	int err = softmax_desc_check(d);
+
+	for (int64_t i = 0; !err && i < d->n * d->hw; i++)
+		for (int g = 0; g < d->n_groups; g++) {
+			int64_t from = d->group_at ? d->group_at[g] : g * (d->c / d->n_groups);
+			int64_t to = d->group_at ? d->group_at[g + 1] : (g + 1) * (d->c / d->n_groups);
+			int64_t at = i / d->hw * d->c * d->hw + i % d->hw;
+			double max = -INFINITY, sum = 0;
+
+			for (int64_t k = from; k < to; k++)
+				max = x[at + k * d->hw] > max ? x[at + k * d->hw] : max;
+			for (int64_t k = from; k < to; k++)
+				sum += exp((x[at + k * d->hw] - max) / d->temperature);
+			for (int64_t k = from; k < to; k++)
+				y[at + k * d->hw] = (float)(exp((x[at + k * d->hw] - max) / d->temperature) / sum);
+		}
+	return err;
+}
+
+int ref_tree_truth(struct dn_stream *st, const struct dn_tree_desc *d, int64_t n, const float *t, float *out)
+{
+	for (int64_t i = 0; i < n; i++) {
+		float *o = out + i * d->c;
+
+		for (int64_t k = 0; k < d->c; k++)
+			o[k] = t[i * d->c + k];
+		for (int64_t k = 0; k < d->c; k++)
+			for (int32_t p = d->parent[k]; t[i * d->c + k] > 0 && p >= 0; p = d->parent[p])
+				o[p] = 1;
+		for (int g = 0; g < d->n_groups; g++) {
+			bool any = false;
+
+			for (int32_t k = d->group_at[g]; k < d->group_at[g + 1]; k++)
+				any |= o[k] > 0;
+			for (int32_t k = d->group_at[g]; !any && k < d->group_at[g + 1]; k++)
+				o[k] = DN_IGNORE;
+		}
+	}
+	return 0;
+}
+
+static double log_of(double p)
+{
+	return log(p < FLT_MIN ? FLT_MIN : p);
+}
+
+static double cost_at(enum dn_cost kind, float p, float t, float *delta)
+{
+	double diff = (double)t - p, sign = t > p ? 1 : -1;
+
+	*delta = t - p;
+	switch (kind) {
+	case DN_COST_MASKED:
+	case DN_COST_SOFTMAX_CE:
+		if (t == DN_IGNORE) {
+			*delta = 0;
+			return 0;
+		}
+		if (kind == DN_COST_MASKED)
+			return diff * diff;
+		return t != 0 ? -log_of(p) : 0;
+	case DN_COST_L1:
+		*delta = isnan(diff) ? (float)diff : (float)sign;
+		return fabs(diff);
+	case DN_COST_SMOOTH:
+		if (fabs(diff) < 1)
+			return diff * diff;
+		*delta = isnan(diff) ? (float)diff : (float)sign;
+		return 2 * fabs(diff) - 1;
+	case DN_COST_WGAN:
+		*delta = t > 0 ? 1 : -1;
+		return t > 0 ? -p : p;
+	case DN_COST_LOGISTIC_CE:
+		return (t != 0 ? -t * log_of(p) : 0) + (t != 1 ? -(1 - (double)t) * log_of(1 - (double)p) : 0);
+	default:
+		return diff * diff;
+	}
+}
+
 int ref_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta,
 	     double *loss)
 {
 	double sum = 0;
 
-	for (int64_t i = 0; i < n; i++) {
-		double diff = (double)t[i] - p[i];
-
-		if (kind == DN_COST_SSE)
-			sum += diff * diff;
-		else if (t[i] != 0)
-			sum -= log(p[i] < FLT_MIN ? FLT_MIN : p[i]);
-		delta[i] = t[i] - p[i];
-	}
+	for (int64_t i = 0; i < n; i++)
+		sum += cost_at(kind, p[i], t[i], &delta[i]);
 	*loss = sum;
+	return 0;
+}
+
+int ref_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y)
+{
+	for (int64_t r = 0; r < rows; r++) {
+		double sum = 0;
+
+		for (int64_t i = 0; i < n; i++)
+			sum += fabs(x[r * n + i]);
+		for (int64_t i = 0; i < n; i++)
+			y[r * n + i] = (float)((x[r * n + i] > 0 ? 1 : -1) * (mean ? sum / (double)n : 1));
+	}
 	return 0;
 }
 
@@ -339,6 +474,18 @@ int ref_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g,
 	for (int64_t i = 0; i < n; i++) {
 		v[i] = momentum * v[i] + g[i] - decay * w[i];
 		w[i] += rate * v[i];
+	}
+	return 0;
+}
+
+int ref_adam(struct dn_stream *st, int64_t n, float *w, float *m, float *v, const float *g, const struct dn_adam *a)
+{
+	for (int64_t i = 0; i < n; i++) {
+		float u = a->scale * g[i] - a->decay * w[i];
+
+		m[i] = a->beta1 * m[i] + a->one_minus_beta1 * u;
+		v[i] = a->beta2 * v[i] + a->one_minus_beta2 * (u * u);
+		w[i] = a->shrink * w[i] + a->rate * (m[i] * a->correct1 / (sqrtf(v[i] * a->correct2) + a->eps));
 	}
 	return 0;
 }

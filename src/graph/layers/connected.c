@@ -10,6 +10,7 @@ struct connected {
 	bool batch_norm;
 	struct layer_norm norm;
 	float *z;                       /* [n, outputs] before the normalisation, NULL: output (backward not needed) */
+	float *pre;                     /* [n, outputs] before the activation, NULL: output */
 };
 
 static int connected_params(struct dn_layer *l)
@@ -54,9 +55,10 @@ static int connected_setup(struct dn_layer *l, struct dn_section *s)
 	if (err)
 		return err;
 	l->backward_reads_params = norm || (source >= 0 && l->net->layers[source].wants_delta);
-	if (!norm)
-		return 0;
-	err = norm_setup(&cn->norm, l, l->outputs, 1, l->act);
+	err = layer_act_setup(l, &cn->pre);
+	if (err || !norm)
+		return err;
+	err = norm_setup(&cn->norm, l, l->outputs, 1, layer_act_inside(l));
 	return err ? err : norm_input(l, &cn->z);
 }
 
@@ -65,15 +67,16 @@ static int connected_forward(struct dn_layer *l)
 	struct connected *cn = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	float *z = cn->z ? cn->z : l->output;
+	float *y = cn->pre ? cn->pre : l->output;
+	float *z = cn->z ? cn->z : y;
 	int err = be->gemm(st, false, true, l->batch, l->outputs, l->inputs, 1, dn_layer_x(l, 0), l->inputs,
 			   cn->weights->value, l->inputs, 0, z, l->outputs);
 
-	if (err)
-		return err;
-	if (cn->batch_norm)
-		return norm_forward(&cn->norm, l, z, l->output);
-	return be->bias_act(st, l->batch, l->outputs, 1, z, cn->biases->value, l->act);
+	if (!err && cn->batch_norm)
+		err = norm_forward(&cn->norm, l, z, y);
+	else if (!err)
+		err = be->bias_act(st, l->batch, l->outputs, 1, z, cn->biases->value, layer_act_inside(l));
+	return err ? err : layer_act_forward(l, cn->pre);
 }
 
 static int connected_backward(struct dn_layer *l)
@@ -83,7 +86,7 @@ static int connected_backward(struct dn_layer *l)
 	struct dn_stream *st = l->net->compute;
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
-	int err = be->act_backward(st, l->act, l->batch * l->outputs, l->output, l->delta);
+	int err = layer_act_backward(l, cn->pre);
 
 	if (!err && cn->batch_norm)
 		err = norm_backward(&cn->norm, l, cn->z, l->delta, l->delta, false);

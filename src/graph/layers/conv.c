@@ -13,13 +13,16 @@ struct conv {
 	bool batch_norm;
 	struct layer_norm norm;
 	float *z;                       /* [n, k, oh, ow] before the normalisation, NULL: output (backward not needed) */
+	float *pre;                     /* [n, k, oh, ow] before the activation, NULL: output */
+	bool binary, xnor;              /* weights, weights and input are binarised in forward; backward uses the real ones */
+	float *binary_w, *binary_x;
 	void *packed;                   /* constant weights in the library's layout */
 	uint64_t packed_version;
 	bool packed_valid;
 };
 
 static const struct dn_key_fixed fixed[] = {
-	{ "binary", 0 }, { "xnor", 0 }, { "bin_output", 0 }, { "antialiasing", 0 }, { "cbn", 0 }, { "assisted_excitation", 0 },
+	{ "bin_output", 0 }, { "antialiasing", 0 }, { "cbn", 0 }, { "assisted_excitation", 0 },
 	{ "coordconv", 0 }, { "sway", 0 }, { "rotate", 0 }, { "stretch", 0 }, { "stretch_sway", 0 }, { "grad_centr", 0 },
 	{ "reverse", 0 },
 };
@@ -30,7 +33,7 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 	struct conv *cv = l->priv;
 	struct dn_conv_desc *d = &cv->desc;
 	const int64_t most = 1 << 24;
-	int64_t pad, padding, sx, sy, norm, flip;
+	int64_t pad, padding, sx, sy, norm, flip, binary, xnor;
 	int err = dn_section_int(s, "filters", 1, 1, most, &d->k);
 
 	if (!err)
@@ -54,14 +57,16 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 	if (!err)
 		err = dn_section_int(s, "flipped", 0, 0, 1, &flip);
 	if (!err)
+		err = dn_section_int(s, "binary", 0, 0, 1, &binary);
+	if (!err)
+		err = dn_section_int(s, "xnor", 0, 0, 1, &xnor);
+	if (!err)
 		err = dn_layer_activation(l, s, "logistic");
 	if (!err)
 		err = dn_keys_fixed(s, fixed, DN_N(fixed));
 	if (err)
 		return err;
 	dn_keys_ignore(s, ignored, DN_N(ignored));
-	if (dn_section_find(s, "share_index"))
-		return dn_section_fail(s, "share_index", -ENOTSUP, "share_index is not supported in this version");
 	if (sx != sy)
 		return dn_section_fail(s, "stride_x", -ENOTSUP, "stride_x=%lld stride_y=%lld: different strides are not supported in "
 				       "this version", (long long)sx, (long long)sy);
@@ -71,6 +76,8 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 	d->stride = sx;
 	d->pad = pad ? d->dilation * (d->size / 2) : padding;
 	cv->batch_norm = norm;
+	cv->binary = binary || xnor;
+	cv->xnor = xnor;
 	*flipped = flip;
 	return 0;
 }
@@ -130,12 +137,32 @@ static int conv_params(struct dn_layer *l, bool flipped)
 	return 0;
 }
 
+/* Weights are binarised per filter: the sign times the mean size. The input becomes +1 and -1, padding stays 0. */
+static int conv_binary_setup(struct dn_layer *l)
+{
+	struct conv *cv = l->priv;
+	size_t bytes;
+	int err = cv->binary ? dn_layer_need(l, binarize) : 0;
+
+	if (err || !cv->binary)
+		return err;
+	err = layer_bytes(cv->weights->n, &bytes);
+	if (!err)
+		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&cv->binary_w);
+	if (!err && cv->xnor)
+		err = layer_bytes(l->batch * l->inputs, &bytes);
+	if (!err && cv->xnor)
+		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&cv->binary_x);
+	return err;
+}
+
 static int conv_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct conv *cv = layer_priv(l, sizeof(*cv));
 	const struct dn_backend *be = l->net->dev->be;
 	const int source = l->inputs_of[0].layer;
 	bool flipped = false;
+	enum dn_act act;
 	int err = cv ? conv_keys(l, s, &flipped) : -ENOMEM;
 
 	if (!err)
@@ -149,10 +176,16 @@ static int conv_setup(struct dn_layer *l, struct dn_section *s)
 	if (err)
 		return err;
 	cv->desc.bias = !cv->batch_norm;
-	cv->desc.act = cv->batch_norm ? DN_ACT_LINEAR : l->act;
 	cv->desc.train = l->net->opt.train && !l->frozen;
+	err = layer_act_setup(l, &cv->pre);
+	if (!err)
+		err = conv_binary_setup(l);
+	if (err)
+		return err;
+	act = layer_act_inside(l);
+	cv->desc.act = cv->batch_norm ? DN_ACT_LINEAR : act;
 	if (cv->batch_norm) {
-		err = norm_setup(&cv->norm, l, cv->desc.k, l->out_w * l->out_h, l->act);
+		err = norm_setup(&cv->norm, l, cv->desc.k, l->out_w * l->out_h, act);
 		if (!err)
 			err = norm_input(l, &cv->z);
 	}
@@ -162,7 +195,7 @@ static int conv_setup(struct dn_layer *l, struct dn_section *s)
 		return err;
 	l->workspace_bytes = be->conv_workspace_bytes(cv->op);
 	l->backward_reads_params = cv->batch_norm || (source >= 0 && l->net->layers[source].wants_delta);
-	return dn_layer_packed(l, be->conv_packed_bytes(cv->op), &cv->packed);
+	return cv->binary ? 0 : dn_layer_packed(l, be->conv_packed_bytes(cv->op), &cv->packed);
 }
 
 static int conv_repack(struct dn_layer *l)
@@ -182,15 +215,26 @@ static int conv_forward(struct dn_layer *l)
 {
 	struct conv *cv = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
-	float *z = cv->z ? cv->z : l->output;
+	struct dn_stream *st = l->net->compute;
+	const float *x = dn_layer_x(l, 0), *w = cv->weights->value;
+	float *y = cv->pre ? cv->pre : l->output;
+	float *z = cv->z ? cv->z : y;
 	int err = conv_repack(l);
 
+	if (!err && cv->binary) {
+		err = be->binarize(st, cv->desc.k, cv->weights->n / cv->desc.k, true, w, cv->binary_w);
+		w = cv->binary_w;
+	}
+	if (!err && cv->xnor) {
+		err = be->binarize(st, 1, l->batch * l->inputs, false, x, cv->binary_x);
+		x = cv->binary_x;
+	}
 	if (!err)
-		err = be->conv_forward(l->net->compute, cv->op, dn_layer_x(l, 0), cv->weights->value, cv->packed,
-				       cv->batch_norm ? NULL : cv->biases->value, z, l->net->workspace);
-	if (err || !cv->batch_norm)
-		return err;
-	return norm_forward(&cv->norm, l, z, l->output);
+		err = be->conv_forward(st, cv->op, x, w, cv->packed, cv->batch_norm ? NULL : cv->biases->value, z,
+				       l->net->workspace);
+	if (!err && cv->batch_norm)
+		err = norm_forward(&cv->norm, l, z, y);
+	return err ? err : layer_act_forward(l, cv->pre);
 }
 
 static int conv_backward(struct dn_layer *l)
@@ -200,7 +244,7 @@ static int conv_backward(struct dn_layer *l)
 	struct dn_stream *st = l->net->compute;
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
-	int err = be->act_backward(st, l->act, l->batch * l->outputs, l->output, l->delta);
+	int err = layer_act_backward(l, cv->pre);
 
 	if (!err && cv->batch_norm)
 		err = norm_backward(&cv->norm, l, cv->z, l->delta, l->delta, false);

@@ -5,7 +5,9 @@
 #include "graph/net.h"
 
 extern const struct dn_layer_ops conv_layer, connected_layer, maxpool_layer, avgpool_layer, batchnorm_layer,
-	dropout_layer, softmax_layer, cost_layer, shortcut_layer, route_layer;
+	dropout_layer, softmax_layer, cost_layer, shortcut_layer, route_layer, activation_layer, logistic_layer, l2norm_layer,
+	lrn_layer, upsample_layer, reorg_layer, reorg3d_layer, crop_layer, local_layer, deconv_layer,
+	scale_channels_layer, sam_layer, local_avgpool_layer;
 
 struct layer_norm {
 	struct dn_bn_desc desc;
@@ -25,6 +27,24 @@ int norm_forward(struct layer_norm *nm, struct dn_layer *l, const float *x, floa
 /* @dy is already times act'; @dx may be dy itself with acc false, or NULL */
 int norm_backward(struct layer_norm *nm, struct dn_layer *l, const float *x, const float *dy, float *dx, bool acc);
 
+/* layer_act_setup() - for layers that end in act(z): *pre becomes a buffer for z when the activation's gradient needs it,
+ * and stays NULL when z may lie in the output itself. layer_act_forward() then makes the output of it.
+ * layer_act_backward() turns delta into that of z. */
+int layer_act_setup(struct dn_layer *l, float **pre);
+enum dn_act layer_act_inside(const struct dn_layer *l);  /* what the op before may apply itself: linear when *pre exists */
+int layer_act_forward(struct dn_layer *l, const float *pre);
+int layer_act_backward(struct dn_layer *l, const float *pre);
+
+/* Losses: *scratch takes t - p of a pass that does not learn. layer_loss() needs the target, and without one zeroes
+ * what delta there is. @t may be NULL: the net's target. */
+int layer_loss_setup(struct dn_layer *l, float **scratch);
+int layer_loss(struct dn_layer *l, enum dn_cost kind, const float *p, const float *t, float *scratch);
+
+/* layer_same_out() - the output has the shape of the input, flat or image */
+int layer_same_out(struct dn_layer *l);
+int layer_bytes(int64_t n, size_t *out);        /* n floats */
+/* layer_no_numload() - for layers whose weights do not start with the filters */
+int layer_no_numload(const struct dn_layer *l);
 int layer_biases(struct dn_layer *l, int64_t n, struct dn_param **out);
 /* layer_priv() - zeroed l->priv; layer_free_priv() is the destroy() of layers without foreign things */
 void *layer_priv(struct dn_layer *l, size_t size);

@@ -1,4 +1,5 @@
-/* [maxpool]: the largest value of each window; outside the image is minus infinity. */
+/* [maxpool]: the largest value of each window; outside the image is minus infinity. [local_avgpool]: the mean of what lies
+ * inside. */
 #include <errno.h>
 
 #include "base/mem.h"
@@ -39,17 +40,14 @@ static int maxpool_keys(struct dn_layer *l, struct dn_section *s)
 	return 0;
 }
 
-static int maxpool_setup(struct dn_layer *l, struct dn_section *s)
+static int pool_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct maxpool *mp = layer_priv(l, sizeof(*mp));
 	struct dn_pool_desc *d = mp ? &mp->desc : NULL;
-	size_t bytes;
 	int err = mp ? maxpool_keys(l, s) : -ENOMEM;
 
 	if (!err)
 		err = layer_needs_image(l);
-	if (!err)
-		err = dn_layer_need(l, maxpool_forward);
 	if (err)
 		return err;
 	if (l->w + d->pad < d->size || l->h + d->pad < d->size)
@@ -67,7 +65,20 @@ static int maxpool_setup(struct dn_layer *l, struct dn_section *s)
 	d->w = l->w;
 	d->oh = l->out_h;
 	d->ow = l->out_w;
-	err = dn_mul_size((size_t)(l->batch * l->outputs), sizeof(*mp->index), &bytes);
+	return 0;
+}
+
+static int maxpool_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct maxpool *mp;
+	size_t bytes;
+	int err = dn_layer_need(l, maxpool_forward);
+
+	if (!err)
+		err = pool_setup(l, s);
+	if (!err)
+		err = dn_mul_size((size_t)(l->batch * l->outputs), sizeof(*mp->index), &bytes);
+	mp = l->priv;
 	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&mp->index);
 }
 
@@ -93,5 +104,37 @@ const struct dn_layer_ops maxpool_layer = {
 	.setup = maxpool_setup,
 	.forward = maxpool_forward,
 	.backward = maxpool_backward,
+	.destroy = layer_free_priv,
+};
+
+static int local_avg_setup(struct dn_layer *l, struct dn_section *s)
+{
+	int err = dn_layer_need(l, local_avg_forward);
+
+	return err ? err : pool_setup(l, s);
+}
+
+static int local_avg_forward(struct dn_layer *l)
+{
+	struct maxpool *mp = l->priv;
+
+	return l->net->dev->be->local_avg_forward(l->net->compute, &mp->desc, dn_layer_x(l, 0), l->output);
+}
+
+static int local_avg_backward(struct dn_layer *l)
+{
+	struct maxpool *mp = l->priv;
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+
+	return dx ? l->net->dev->be->local_avg_backward(l->net->compute, &mp->desc, l->delta, dx, acc) : 0;
+}
+
+const struct dn_layer_ops local_avgpool_layer = {
+	.name = "local_avgpool",
+	.alias = "local_avg",
+	.setup = local_avg_setup,
+	.forward = local_avg_forward,
+	.backward = local_avg_backward,
 	.destroy = layer_free_priv,
 };

@@ -1,4 +1,4 @@
-/* Batch normalisation inside conv and connected, and as a layer; small helpers of several layers. */
+/* Batch normalisation inside conv, deconv and connected, and as a layer; small helpers of several layers. */
 #include <errno.h>
 
 #include "base/log.h"
@@ -37,6 +37,79 @@ int layer_pass_delta(struct dn_layer *l, int k, float alpha)
 	if (!dx)
 		return 0;
 	return l->net->dev->be->axpby(l->net->compute, l->batch * l->outputs, alpha, l->delta, acc ? 1 : 0, dx);
+}
+
+int layer_same_out(struct dn_layer *l)
+{
+	const bool image = l->w > 0;
+
+	return dn_layer_set_out(l, image ? l->w : 1, image ? l->h : 1, l->c);
+}
+
+int layer_bytes(int64_t n, size_t *out)
+{
+	return dn_mul_size((size_t)n, sizeof(float), out);
+}
+
+int layer_no_numload(const struct dn_layer *l)
+{
+	return l->numload ? dn_section_fail(l->section, "numload", -ENOTSUP, "numload is for [convolutional] and [connected] only") :
+	       0;
+}
+
+int layer_act_setup(struct dn_layer *l, float **pre)
+{
+	size_t bytes;
+	int err;
+
+	*pre = NULL;
+	if (layer_act_inside(l) == l->act)
+		return 0;
+	err = layer_bytes(l->batch * l->outputs, &bytes);
+	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)pre);
+}
+
+enum dn_act layer_act_inside(const struct dn_layer *l)
+{
+	return dn_act_of_input(l->act) && l->net->opt.train && !l->frozen ? DN_ACT_LINEAR : l->act;
+}
+
+int layer_act_forward(struct dn_layer *l, const float *pre)
+{
+	const struct dn_backend *be = l->net->dev->be;
+	int err;
+
+	if (!pre)
+		return 0;
+	err = be->copy(l->net->compute, l->output, pre, sizeof(float) * (size_t)(l->batch * l->outputs));
+	return err ? err : be->bias_act(l->net->compute, l->batch, l->outputs, 1, l->output, NULL, l->act);
+}
+
+int layer_act_backward(struct dn_layer *l, const float *pre)
+{
+	if (l->act == DN_ACT_LINEAR)
+		return 0;
+	return l->net->dev->be->act_backward(l->net->compute, l->act, l->batch * l->outputs, pre ? pre : l->output, l->delta);
+}
+
+int layer_loss_setup(struct dn_layer *l, float **scratch)
+{
+	size_t bytes;
+	int err = dn_layer_need(l, cost);
+
+	if (!err)
+		err = layer_bytes(l->batch * l->outputs, &bytes);
+	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)scratch);
+}
+
+int layer_loss(struct dn_layer *l, enum dn_cost kind, const float *p, const float *t, float *scratch)
+{
+	struct dn_net *net = l->net;
+	const int64_t n = l->batch * l->outputs;
+
+	if (net->truth)
+		return net->dev->be->cost(net->compute, kind, n, p, t ? t : net->truth, l->delta ? l->delta : scratch, &l->cost);
+	return l->delta ? net->dev->be->zero(net->compute, l->delta, sizeof(float) * (size_t)n) : 0;
 }
 
 int norm_declare(struct layer_norm *nm, struct dn_layer *l, int64_t c, struct dn_param *biases)
@@ -89,19 +162,21 @@ int norm_input(struct dn_layer *l, float **z)
 	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)z);
 }
 
-/* The statistics for the store's rolling update: the mean and the unbiased variance (legacy has it already). */
+/* The statistics for the store's rolling update: the mean and the unbiased variance (legacy has it already), averaged over
+ * the layers that share them. */
 static int give_stats(struct layer_norm *nm, struct dn_layer *l)
 {
 	const struct dn_backend *be = l->net->dev->be;
 	const struct dn_bn_desc *d = &nm->desc;
 	const int64_t n = d->n * d->hw;
+	const float part = 1 / (float)l->uses, add = l->use ? 1 : 0;
 	const float unbias = d->legacy || n < 2 ? 1 : (float)((double)n / (double)(n - 1));
 	int err = 0;
 
 	if (nm->rolling_mean->stat)
-		err = be->axpby(l->net->compute, d->c, 1, nm->mean, 0, nm->rolling_mean->stat);
+		err = be->axpby(l->net->compute, d->c, part, nm->mean, add, nm->rolling_mean->stat);
 	if (!err && nm->rolling_variance->stat)
-		err = be->axpby(l->net->compute, d->c, unbias, nm->variance, 0, nm->rolling_variance->stat);
+		err = be->axpby(l->net->compute, d->c, part * unbias, nm->variance, add, nm->rolling_variance->stat);
 	return err;
 }
 

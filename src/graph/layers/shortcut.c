@@ -7,6 +7,7 @@
 
 struct shortcut {
 	struct dn_shortcut_desc desc;
+	float *pre;                     /* [n, c2, h2, w2] before the activation, NULL: output */
 };
 
 static int shortcut_fixed_text(struct dn_section *s, const char *key)
@@ -75,18 +76,19 @@ static int shortcut_setup(struct dn_layer *l, struct dn_section *s)
 		return err;
 	sc->desc.alpha = (float)alpha;
 	sc->desc.beta = (float)beta;
-	return 0;
+	return layer_act_setup(l, &sc->pre);
 }
 
 static int shortcut_forward(struct dn_layer *l)
 {
 	struct shortcut *sc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
-	int err = be->shortcut_forward(l->net->compute, &sc->desc, dn_layer_x(l, 0), dn_layer_x(l, 1), l->output);
+	int err = be->shortcut_forward(l->net->compute, &sc->desc, dn_layer_x(l, 0), dn_layer_x(l, 1),
+				       sc->pre ? sc->pre : l->output);
 
-	if (err || l->act == DN_ACT_LINEAR)
-		return err;
-	return be->bias_act(l->net->compute, l->batch, l->out_c, l->out_w * l->out_h, l->output, NULL, l->act);
+	if (!err && !sc->pre)
+		err = be->bias_act(l->net->compute, l->batch, l->outputs, 1, l->output, NULL, l->act);
+	return err ? err : layer_act_forward(l, sc->pre);
 }
 
 /* The direct input gets alpha * delta everywhere, as in Darknet, also outside the overlap (where forward does not
@@ -97,10 +99,8 @@ static int shortcut_backward(struct dn_layer *l)
 	const struct dn_backend *be = l->net->dev->be;
 	bool acc;
 	float *dsrc = dn_layer_dx(l, 1, &acc);
-	int err = 0;
+	int err = layer_act_backward(l, sc->pre);
 
-	if (l->act != DN_ACT_LINEAR)
-		err = be->act_backward(l->net->compute, l->act, l->batch * l->outputs, l->output, l->delta);
 	if (!err)
 		err = layer_pass_delta(l, 0, sc->desc.alpha);
 	if (!err && dsrc)

@@ -1,55 +1,95 @@
-/* [softmax]: per group of an image; with a target also the cross-entropy loss, whose delta t - p skips the softmax. */
+/* [softmax]: per group of an image, of a hierarchy or of each pixel; with a target also the cross-entropy loss, whose
+ * delta t - p skips the softmax. */
 #include <errno.h>
 
 #include "base/mem.h"
 #include "graph/layers/layers_priv.h"
+#include "graph/tree.h"
 
 struct softmax {
-	int64_t groups;
-	float temperature;
+	struct dn_softmax_desc desc;
+	struct dn_tree *tree;
 	bool loss;
 	float *scratch;                 /* t - p of a pass that does not learn */
+	float *truth;                   /* [n, outputs] with a tree: the target with ancestors and ignored groups */
 };
 
-static const struct dn_key_fixed fixed[] = { { "spatial", 0 } };
-
-static int softmax_setup(struct dn_layer *l, struct dn_section *s)
+static int softmax_tree(struct dn_layer *l, struct dn_section *s)
 {
-	struct softmax *sm = layer_priv(l, sizeof(*sm));
-	const bool image = l->w > 0;
-	int64_t noloss;
-	double t;
+	struct softmax *sm = l->priv;
+	const char *path = dn_section_text(s, "tree", NULL);
 	size_t bytes;
-	int err = sm ? dn_section_int(s, "groups", 1, 1, l->inputs, &sm->groups) : -ENOMEM;
+	int err;
+
+	if (!path)
+		return 0;
+	if (sm->desc.n_groups > 1)
+		return dn_section_fail(s, "groups", -EINVAL, "groups=%d and a tree, which has its own groups", sm->desc.n_groups);
+	if (sm->desc.hw > 1)
+		return dn_section_fail(s, "spatial", -ENOTSUP, "spatial=1 with a tree is not supported in this version");
+	err = dn_layer_need(l, tree_truth);
+	if (!err)
+		err = dn_tree_read(&sm->tree, path);
+	if (err)
+		return err;
+	if (sm->tree->desc.c != l->inputs)
+		return dn_section_fail(s, "tree", -EINVAL, "tree=%s has %lld classes, but layer %d gets %lld numbers", path,
+				       (long long)sm->tree->desc.c, l->index, (long long)l->inputs);
+	sm->desc.n_groups = sm->tree->desc.n_groups;
+	sm->desc.group_at = sm->tree->desc.group_at;
+	if (!l->net->tree)
+		l->net->tree = sm->tree;
+	err = layer_bytes(l->batch * l->inputs, &bytes);
+	return err || !sm->loss ? err : dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&sm->truth);
+}
+
+static int softmax_keys(struct dn_layer *l, struct dn_section *s)
+{
+	struct softmax *sm = l->priv;
+	int64_t noloss, groups, spatial = 0;
+	double t;
+	int err = dn_section_int(s, "groups", 1, 1, l->inputs < INT32_MAX ? l->inputs : INT32_MAX, &groups);
 
 	if (!err)
 		err = dn_section_int(s, "noloss", 0, 0, 1, &noloss);
 	if (!err)
+		err = dn_section_int(s, "spatial", 0, 0, 1, &spatial);
+	if (!err)
 		err = dn_section_float(s, "temperature", 1, &t);
-	if (!err)
-		err = dn_keys_fixed(s, fixed, DN_N(fixed));
-	if (!err)
-		err = dn_layer_need(l, softmax);
+	if (!err && spatial)
+		err = layer_needs_image(l);
 	if (err)
 		return err;
-	if (dn_section_find(s, "tree"))
-		return dn_section_fail(s, "tree", -ENOTSUP, "tree is not supported in this version");
 	if ((float)t <= 0)
 		return dn_section_fail(s, "temperature", -EINVAL, "temperature=%g: must be positive", t);
-	if (l->inputs % sm->groups)
-		return dn_section_fail(s, "groups", -EINVAL, "groups=%lld does not divide the %lld inputs", (long long)sm->groups,
-				       (long long)l->inputs);
-	sm->temperature = (float)t;
+	sm->desc = (struct dn_softmax_desc){
+		.n = l->batch, .c = spatial ? l->c : l->inputs, .hw = spatial ? l->w * l->h : 1, .n_groups = (int)groups,
+		.temperature = (float)t,
+	};
+	if (sm->desc.c % groups)
+		return dn_section_fail(s, "groups", -EINVAL, "groups=%lld does not divide the %lld %s", (long long)groups,
+				       (long long)sm->desc.c, spatial ? "channels" : "inputs");
 	sm->loss = !noloss;
+	return 0;
+}
+
+static int softmax_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct softmax *sm = layer_priv(l, sizeof(*sm));
+	int err = sm ? softmax_keys(l, s) : -ENOMEM;
+
+	if (!err)
+		err = dn_layer_need(l, softmax_groups);
+	if (!err)
+		err = layer_same_out(l);
+	if (!err)
+		err = softmax_tree(l, s);
+	if (err)
+		return err;
 	l->has_cost = true;             /* with noloss too: a cost of 0 that counts in the mean */
 	l->seeds_delta = sm->loss;
 	l->truths = sm->loss ? l->inputs : 0;
-	err = dn_layer_set_out(l, image ? l->w : 1, image ? l->h : 1, l->c);
-	if (!err)
-		err = dn_mul_size((size_t)(l->batch * l->outputs), sizeof(float), &bytes);
-	if (err || !sm->loss)
-		return err;
-	return dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&sm->scratch);
+	return sm->loss ? layer_loss_setup(l, &sm->scratch) : 0;
 }
 
 static int softmax_forward(struct dn_layer *l)
@@ -57,21 +97,34 @@ static int softmax_forward(struct dn_layer *l)
 	struct softmax *sm = l->priv;
 	struct dn_net *net = l->net;
 	const struct dn_backend *be = net->dev->be;
-	const int64_t n = l->batch * l->outputs;
-	int err = be->softmax(net->compute, l->batch * sm->groups, l->inputs / sm->groups, sm->temperature, dn_layer_x(l, 0),
-			      l->output);
+	int err;
 
+	if (!sm->desc.group_at && sm->desc.hw == 1)
+		err = be->softmax(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups,
+				  sm->desc.temperature, dn_layer_x(l, 0), l->output);
+	else
+		err = be->softmax_groups(net->compute, &sm->desc, dn_layer_x(l, 0), l->output);
 	if (err || !sm->loss)
 		return err;
-	if (net->truth)
-		return be->cost(net->compute, DN_COST_SOFTMAX_CE, n, l->output, net->truth, l->delta ? l->delta : sm->scratch,
-				&l->cost);
-	return l->delta ? be->zero(net->compute, l->delta, sizeof(float) * (size_t)n) : 0;
+	if (net->truth && sm->tree)
+		err = be->tree_truth(net->compute, &sm->tree->desc, l->batch, net->truth, sm->truth);
+	if (!err)
+		err = layer_loss(l, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
+	if (!err && net->truth && !sm->desc.group_at && sm->desc.hw == 1)
+		err = be->softmax_loss(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups,
+				       sm->desc.temperature, dn_layer_x(l, 0), net->truth, &l->cost);
+	return err;
 }
 
 static int softmax_backward(struct dn_layer *l)
 {
 	return layer_pass_delta(l, 0, 1);
+}
+
+static void softmax_destroy(struct dn_layer *l)
+{
+	dn_tree_destroy(((struct softmax *)l->priv)->tree);
+	layer_free_priv(l);
 }
 
 const struct dn_layer_ops softmax_layer = {
@@ -80,5 +133,5 @@ const struct dn_layer_ops softmax_layer = {
 	.setup = softmax_setup,
 	.forward = softmax_forward,
 	.backward = softmax_backward,
-	.destroy = layer_free_priv,
+	.destroy = softmax_destroy,
 };

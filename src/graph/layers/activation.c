@@ -1,0 +1,71 @@
+/* [activation]: act(x); [logistic]: the logistic of x and, with a target, its cross-entropy, whose delta is t - p. */
+#include <errno.h>
+
+#include "graph/layers/layers_priv.h"
+
+struct logistic {
+	float *scratch;                 /* t - p of a pass that does not learn */
+};
+
+static int act_of_x(struct dn_layer *l)
+{
+	const struct dn_backend *be = l->net->dev->be;
+	int err = be->copy(l->net->compute, l->output, dn_layer_x(l, 0), sizeof(float) * (size_t)(l->batch * l->outputs));
+
+	return err ? err : be->bias_act(l->net->compute, l->batch, l->outputs, 1, l->output, NULL, l->act);
+}
+
+static int activation_setup(struct dn_layer *l, struct dn_section *s)
+{
+	int err = dn_layer_activation(l, s, "linear");
+
+	return err ? err : layer_same_out(l);
+}
+
+static int activation_backward(struct dn_layer *l)
+{
+	int err = layer_act_backward(l, dn_act_of_input(l->act) ? dn_layer_x(l, 0) : NULL);
+
+	return err ? err : layer_pass_delta(l, 0, 1);
+}
+
+static int logistic_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct logistic *lo = layer_priv(l, sizeof(*lo));
+	int err = lo ? layer_same_out(l) : -ENOMEM;
+
+	if (err)
+		return err;
+	l->act = DN_ACT_LOGISTIC;
+	l->has_cost = true;
+	l->seeds_delta = true;
+	l->truths = l->inputs;
+	return layer_loss_setup(l, &lo->scratch);
+}
+
+static int logistic_forward(struct dn_layer *l)
+{
+	int err = act_of_x(l);
+
+	return err ? err : layer_loss(l, DN_COST_LOGISTIC_CE, l->output, NULL, ((struct logistic *)l->priv)->scratch);
+}
+
+static int logistic_backward(struct dn_layer *l)
+{
+	return layer_pass_delta(l, 0, 1);
+}
+
+const struct dn_layer_ops activation_layer = {
+	.name = "activation",
+	.setup = activation_setup,
+	.forward = act_of_x,
+	.backward = activation_backward,
+};
+
+const struct dn_layer_ops logistic_layer = {
+	.name = "logistic",
+	.setup = logistic_setup,
+	.forward = logistic_forward,
+	.backward = logistic_backward,
+	.destroy = layer_free_priv,
+};

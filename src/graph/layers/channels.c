@@ -1,0 +1,112 @@
+/* [normalization]: x over a power of the squares of neighbouring channels; [l2norm]: x over its length at each pixel.
+ * The first one's window is centred on its channel and cut off at the ends, and both gradients are exact. */
+#include <errno.h>
+
+#include "graph/layers/layers_priv.h"
+
+struct lrn {
+	struct dn_lrn_desc desc;
+	float *norm;                    /* [n, c, hw] */
+};
+
+struct l2norm {
+	float *norm;                    /* [n, hw] */
+};
+
+static int64_t pixels(const struct dn_layer *l)
+{
+	return l->out_w * l->out_h;
+}
+
+static int lrn_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct lrn *n = layer_priv(l, sizeof(*n));
+	double alpha, beta, kappa;
+	int64_t size;
+	size_t bytes;
+	int err = n ? dn_section_float(s, "alpha", 1e-4, &alpha) : -ENOMEM;
+
+	if (!err)
+		err = dn_section_float(s, "beta", .75, &beta);
+	if (!err)
+		err = dn_section_float(s, "kappa", 1, &kappa);
+	if (!err)
+		err = dn_section_int(s, "size", 5, 1, 1 << 24, &size);
+	if (!err)
+		err = dn_layer_need(l, lrn_forward);
+	if (!err)
+		err = layer_same_out(l);
+	if (!err)
+		err = layer_bytes(l->batch * l->outputs, &bytes);
+	if (err)
+		return err;
+	n->desc = (struct dn_lrn_desc){
+		.n = l->batch, .c = l->c, .hw = pixels(l), .size = size, .alpha = (float)alpha, .beta = (float)beta,
+		.kappa = (float)kappa,
+	};
+	return dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
+}
+
+static int lrn_forward(struct dn_layer *l)
+{
+	struct lrn *n = l->priv;
+
+	return l->net->dev->be->lrn_forward(l->net->compute, &n->desc, dn_layer_x(l, 0), n->norm, l->output);
+}
+
+static int lrn_backward(struct dn_layer *l)
+{
+	struct lrn *n = l->priv;
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+
+	return dx ? l->net->dev->be->lrn_backward(l->net->compute, &n->desc, dn_layer_x(l, 0), n->norm, l->delta, dx, acc) : 0;
+}
+
+static int l2norm_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct l2norm *n = layer_priv(l, sizeof(*n));
+	size_t bytes;
+	int err = n ? dn_layer_need(l, l2norm_forward) : -ENOMEM;
+
+	if (!err)
+		err = layer_same_out(l);
+	if (!err)
+		err = layer_bytes(l->batch * pixels(l), &bytes);
+	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
+}
+
+static int l2norm_forward(struct dn_layer *l)
+{
+	struct l2norm *n = l->priv;
+
+	return l->net->dev->be->l2norm_forward(l->net->compute, l->batch, l->c, pixels(l), dn_layer_x(l, 0), n->norm, l->output);
+}
+
+static int l2norm_backward(struct dn_layer *l)
+{
+	struct l2norm *n = l->priv;
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+
+	if (!dx)
+		return 0;
+	return l->net->dev->be->l2norm_backward(l->net->compute, l->batch, l->c, pixels(l), l->output, n->norm, l->delta, dx, acc);
+}
+
+const struct dn_layer_ops lrn_layer = {
+	.name = "normalization",
+	.alias = "lrn",
+	.setup = lrn_setup,
+	.forward = lrn_forward,
+	.backward = lrn_backward,
+	.destroy = layer_free_priv,
+};
+
+const struct dn_layer_ops l2norm_layer = {
+	.name = "l2norm",
+	.setup = l2norm_setup,
+	.forward = l2norm_forward,
+	.backward = l2norm_backward,
+	.destroy = layer_free_priv,
+};

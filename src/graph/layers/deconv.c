@@ -1,0 +1,180 @@
+/* [deconvolutional]: the transposed convolution. Its forward pass is the data gradient of a convolution from the output to the
+ * input, whose weights [c, filters, size, size] are the layer's own, and its data gradient is that one's forward pass. */
+#include <errno.h>
+
+#include "graph/graph_priv.h"
+#include "graph/layers/layers_priv.h"
+
+struct deconv {
+	struct dn_conv_desc desc;       /* of the convolution that goes back */
+	struct dn_conv *op;
+	struct dn_param *biases, *weights;
+	bool batch_norm;
+	struct layer_norm norm;
+	float *z, *pre;                 /* as in conv.c */
+	float *dx;                      /* [n, inputs] what is added to delta; the op overwrites */
+};
+
+static int deconv_keys(struct dn_layer *l, struct dn_section *s)
+{
+	struct deconv *dc = l->priv;
+	struct dn_conv_desc *d = &dc->desc;
+	int64_t pad, padding, norm;
+	int err = dn_section_int(s, "filters", 1, 1, 1 << 24, &d->c);
+
+	if (!err)
+		err = dn_section_int(s, "size", 1, 1, 1 << 15, &d->size);
+	if (!err)
+		err = dn_section_int(s, "stride", 1, 1, 1 << 15, &d->stride);
+	if (!err)
+		err = dn_section_int(s, "pad", 0, 0, 1, &pad);
+	if (!err)
+		err = dn_section_int(s, "padding", 0, 0, 1 << 24, &padding);
+	if (!err)
+		err = dn_section_int(s, "batch_normalize", 0, 0, 1, &norm);
+	if (!err)
+		err = dn_layer_activation(l, s, "logistic");
+	if (!err)
+		err = layer_no_numload(l);
+	if (err)
+		return err;
+	d->pad = pad ? d->size / 2 : padding;
+	dc->batch_norm = norm;
+	return 0;
+}
+
+static int deconv_shape(struct dn_layer *l, struct dn_section *s)
+{
+	struct dn_conv_desc *d = &((struct deconv *)l->priv)->desc;
+	int err = layer_needs_image(l);
+
+	if (!err)
+		err = dn_layer_set_out(l, (l->w - 1) * d->stride + d->size - 2 * d->pad,
+				       (l->h - 1) * d->stride + d->size - 2 * d->pad, d->c);
+	if (err)
+		return err;
+	if (l->c > NET_MAX_COUNT / (d->size * d->size * d->c))
+		return dn_section_fail(s, "size", -EOVERFLOW, "layer %d: %lld x %lld filters of %lld x %lld are more than 2^40 "
+				       "elements", l->index, (long long)l->c, (long long)d->c, (long long)d->size, (long long)d->size);
+	d->n = l->batch;
+	d->h = l->out_h;
+	d->w = l->out_w;
+	d->k = l->c;
+	d->oh = l->h;
+	d->ow = l->w;
+	d->groups = 1;
+	d->dilation = 1;
+	d->act = DN_ACT_LINEAR;
+	d->train = true;                /* the data gradient is needed in inference too */
+	return 0;
+}
+
+static int deconv_params(struct dn_layer *l)
+{
+	struct deconv *dc = l->priv;
+	const struct dn_conv_desc *d = &dc->desc;
+	const int64_t shape[4] = { d->k, d->c, d->size, d->size };
+	const double sigma = .02 * (double)(l->out_w * l->out_h) / (double)(l->w * l->h);
+	int err = layer_biases(l, d->c, &dc->biases);
+
+	if (!err && dc->batch_norm)
+		err = norm_declare(&dc->norm, l, d->c, dc->biases);
+	if (!err)
+		err = dn_layer_param(l, "weights", DN_TRAINED, 4, shape, (struct dn_init){ DN_INIT_NORMAL, sigma }, &dc->weights);
+	if (err)
+		return err;
+	dc->weights->decay = true;
+	if (l->w * l->h > INT64_MAX / 4 / dc->weights->n)
+		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image", l->index);
+	l->flops = 2 * l->w * l->h * dc->weights->n;
+	return 0;
+}
+
+static int deconv_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct deconv *dc = layer_priv(l, sizeof(*dc));
+	const struct dn_backend *be = l->net->dev->be;
+	const int source = l->inputs_of[0].layer;
+	const bool give = source >= 0 && l->net->layers[source].wants_delta;
+	size_t bytes;
+	int err = dc ? deconv_keys(l, s) : -ENOMEM;
+
+	if (!err)
+		err = deconv_shape(l, s);
+	if (!err)
+		err = deconv_params(l);
+	if (!err)
+		err = dn_layer_need(l, conv_create);
+	if (!err)
+		err = layer_act_setup(l, &dc->pre);
+	if (!err && dc->batch_norm)
+		err = norm_setup(&dc->norm, l, dc->desc.c, l->out_w * l->out_h, layer_act_inside(l));
+	if (!err && dc->batch_norm)
+		err = norm_input(l, &dc->z);
+	if (!err && give)
+		err = layer_bytes(l->batch * l->inputs, &bytes);
+	if (!err && give)
+		err = dn_layer_buffer(l, bytes, DN_LIFE_BACKWARD, true, (void **)&dc->dx);
+	if (!err)
+		err = be->conv_create(l->net->dev, &dc->desc, &dc->op);
+	if (err)
+		return err;
+	l->workspace_bytes = be->conv_workspace_bytes(dc->op);
+	l->backward_reads_params = dc->batch_norm || give;
+	return 0;
+}
+
+static int deconv_forward(struct dn_layer *l)
+{
+	struct deconv *dc = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	float *y = dc->pre ? dc->pre : l->output;
+	float *z = dc->z ? dc->z : y;
+	int err = be->conv_backward_data(st, dc->op, dn_layer_x(l, 0), dc->weights->value, z, false, l->net->workspace);
+
+	if (!err && dc->batch_norm)
+		err = norm_forward(&dc->norm, l, z, y);
+	else if (!err)
+		err = be->bias_act(st, l->batch, l->out_c, l->out_w * l->out_h, z, dc->biases->value, layer_act_inside(l));
+	return err ? err : layer_act_forward(l, dc->pre);
+}
+
+static int deconv_backward(struct dn_layer *l)
+{
+	struct deconv *dc = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+	int err = layer_act_backward(l, dc->pre);
+
+	if (!err && dc->batch_norm)
+		err = norm_backward(&dc->norm, l, dc->z, l->delta, l->delta, false);
+	else if (!err)
+		err = be->bias_backward(st, l->batch, l->out_c, l->out_w * l->out_h, l->delta, dc->biases->grad);
+	if (!err)
+		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, 0), dc->weights->grad, l->net->workspace);
+	if (err || !dx)
+		return err;
+	err = be->conv_forward(st, dc->op, l->delta, dc->weights->value, NULL, NULL, acc ? dc->dx : dx, l->net->workspace);
+	return err || !acc ? err : be->axpby(st, l->batch * l->inputs, 1, dc->dx, 1, dx);
+}
+
+static void deconv_destroy(struct dn_layer *l)
+{
+	struct deconv *dc = l->priv;
+
+	if (dc->op)
+		l->net->dev->be->conv_destroy(dc->op);
+	layer_free_priv(l);
+}
+
+const struct dn_layer_ops deconv_layer = {
+	.name = "deconvolutional",
+	.alias = "deconv",
+	.setup = deconv_setup,
+	.forward = deconv_forward,
+	.backward = deconv_backward,
+	.destroy = deconv_destroy,
+};

@@ -1,0 +1,130 @@
+/* [local]: a convolution whose weights and biases differ at every output point.
+ *
+ * pad counts pixels of zeros on the left and above; with any pad the output has ceil(side / stride) points a side, and what
+ * lies right of or below the input is zero too. All points get random first values (Darknet fills the first point
+ * only and leaves the others at zero).
+ */
+#include <errno.h>
+#include <math.h>
+
+#include "graph/graph_priv.h"
+#include "graph/layers/layers_priv.h"
+
+struct local {
+	struct dn_conv_desc desc;
+	struct dn_param *biases, *weights;
+	float *pre;                     /* [n, k, oh, ow] before the activation, NULL: output */
+};
+
+static int local_shape(struct dn_layer *l, struct dn_section *s)
+{
+	struct dn_conv_desc *d = &((struct local *)l->priv)->desc;
+	int err = layer_needs_image(l);
+
+	if (err)
+		return err;
+	if (d->pad > d->size)
+		return dn_section_fail(s, "pad", -EINVAL, "pad=%lld is more than size=%lld", (long long)d->pad, (long long)d->size);
+	if (!d->pad && (d->size > l->w || d->size > l->h))
+		return dn_section_fail(s, "size", -EINVAL, "layer %d: a window of %lld is larger than the input of %lld x %lld",
+				       l->index, (long long)d->size, (long long)l->w, (long long)l->h);
+	d->n = l->batch;
+	d->c = l->c;
+	d->h = l->h;
+	d->w = l->w;
+	d->ow = (d->pad ? l->w - 1 : l->w - d->size) / d->stride + 1;
+	d->oh = (d->pad ? l->h - 1 : l->h - d->size) / d->stride + 1;
+	d->groups = 1;
+	d->dilation = 1;
+	return dn_layer_set_out(l, d->ow, d->oh, d->k);
+}
+
+static int local_params(struct dn_layer *l, struct dn_section *s)
+{
+	struct local *lo = l->priv;
+	const struct dn_conv_desc *d = &lo->desc;
+	const int64_t square = d->size * d->size;
+	int64_t taps;
+	int err;
+
+	if (l->c > NET_MAX_COUNT / square)
+		return dn_section_fail(s, "size", -EOVERFLOW, "layer %d: filters of %lld x %lld x %lld are more than 2^40 elements",
+				       l->index, (long long)d->size, (long long)d->size, (long long)l->c);
+	taps = l->c * square;
+	err = layer_biases(l, l->outputs, &lo->biases);
+	if (!err)
+		err = dn_layer_param(l, "weights", DN_TRAINED, 3, (int64_t[]){ d->oh * d->ow, d->k, taps },
+				     (struct dn_init){ DN_INIT_UNIFORM, sqrt(2. / (double)taps) }, &lo->weights);
+	if (err)
+		return err;
+	lo->weights->decay = true;
+	l->flops = 2 * lo->weights->n;
+	return 0;
+}
+
+static int local_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct local *lo = layer_priv(l, sizeof(*lo));
+	const int source = l->inputs_of[0].layer;
+	struct dn_conv_desc *d = lo ? &lo->desc : NULL;
+	int err = lo ? dn_section_int(s, "filters", 1, 1, 1 << 24, &d->k) : -ENOMEM;
+
+	if (!err)
+		err = dn_section_int(s, "size", 1, 1, 1 << 15, &d->size);
+	if (!err)
+		err = dn_section_int(s, "stride", 1, 1, 1 << 24, &d->stride);
+	if (!err)
+		err = dn_section_int(s, "pad", 0, 0, 1 << 15, &d->pad);
+	if (!err)
+		err = dn_layer_activation(l, s, "logistic");
+	if (!err)
+		err = layer_no_numload(l);
+	if (!err)
+		err = local_shape(l, s);
+	if (!err)
+		err = local_params(l, s);
+	if (!err)
+		err = dn_layer_need(l, local_forward);
+	if (err)
+		return err;
+	l->backward_reads_params = source >= 0 && l->net->layers[source].wants_delta;
+	return layer_act_setup(l, &lo->pre);
+}
+
+static int local_forward(struct dn_layer *l)
+{
+	struct local *lo = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	float *z = lo->pre ? lo->pre : l->output;
+	int err = be->local_forward(l->net->compute, &lo->desc, dn_layer_x(l, 0), lo->weights->value, z);
+
+	if (!err)
+		err = be->bias_act(l->net->compute, l->batch, l->outputs, 1, z, lo->biases->value, layer_act_inside(l));
+	return err ? err : layer_act_forward(l, lo->pre);
+}
+
+static int local_backward(struct dn_layer *l)
+{
+	struct local *lo = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+	int err = layer_act_backward(l, lo->pre);
+
+	if (!err)
+		err = be->bias_backward(st, l->batch, l->outputs, 1, l->delta, lo->biases->grad);
+	if (!err)
+		err = be->local_backward_weights(st, &lo->desc, dn_layer_x(l, 0), l->delta, lo->weights->grad);
+	if (!err && dx)
+		err = be->local_backward_data(st, &lo->desc, l->delta, lo->weights->value, dx, acc);
+	return err;
+}
+
+const struct dn_layer_ops local_layer = {
+	.name = "local",
+	.setup = local_setup,
+	.forward = local_forward,
+	.backward = local_backward,
+	.destroy = layer_free_priv,
+};

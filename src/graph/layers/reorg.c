@@ -1,0 +1,147 @@
+/* [reorg] and [reorg3d]: pixels of a block become channels, or the reverse.
+ *
+ * The default order of [reorg] is Darknet's, which published weights depend on: it reads the input's memory as an image
+ * of s times the width and height and c / s^2 channels. [reorg3d] and reverse=1 move the pixels that one expects.
+ */
+#include <errno.h>
+
+#include "base/mem.h"
+#include "graph/layers/layers_priv.h"
+
+enum kind { NARROW, WIDE, FLATTEN, UNFLATTEN, EXTRA };
+
+struct reorg {
+	enum kind kind;
+	struct dn_reorg_desc desc;
+	int64_t extra;
+};
+
+static int reorg_shape(struct dn_layer *l, struct dn_section *s, int64_t stride, bool reverse, bool true_order)
+{
+	struct reorg *re = l->priv;
+	const int64_t square = stride * stride;
+	const bool flat = re->kind == FLATTEN || re->kind == UNFLATTEN;
+
+	re->desc = (struct dn_reorg_desc){ l->batch, l->c, l->h, l->w, stride };
+	if (!reverse && (l->w % stride || l->h % stride))
+		return dn_section_fail(s, "stride", -EINVAL, "layer %d: stride=%lld does not divide the input of %lld x %lld",
+				       l->index, (long long)stride, (long long)l->w, (long long)l->h);
+	if (!flat && (reverse || !true_order) && l->c % square)
+		return dn_section_fail(s, "stride", -EINVAL, "layer %d: stride^2=%lld does not divide the %lld input channels",
+				       l->index, (long long)square, (long long)l->c);
+	if (flat && reverse && l->c % square)
+		return dn_section_fail(s, "stride", -EINVAL, "layer %d: stride^2=%lld does not divide the %lld input channels",
+				       l->index, (long long)square, (long long)l->c);
+	if (reverse)
+		return dn_layer_set_out(l, l->w * stride, l->h * stride, l->c / square);
+	if (true_order) {               /* the narrow image is the output */
+		re->desc.c = l->c * square;
+		re->desc.h = l->h / stride;
+		re->desc.w = l->w / stride;
+	}
+	return dn_layer_set_out(l, l->w / stride, l->h / stride, l->c * square);
+}
+
+static int reorg_keys(struct dn_layer *l, struct dn_section *s, bool true_order)
+{
+	struct reorg *re = layer_priv(l, sizeof(*re));
+	int64_t stride, reverse, flatten = 0;
+	int err = re ? dn_section_int(s, "stride", 1, 1, 1 << 15, &stride) : -ENOMEM;
+
+	if (!err)
+		err = dn_section_int(s, "reverse", 0, 0, 1, &reverse);
+	if (!err && !true_order)
+		err = dn_section_int(s, "flatten", 0, 0, 1, &flatten);
+	if (!err && !true_order)
+		err = dn_section_int(s, "extra", 0, 0, (int64_t)1 << 32, &re->extra);
+	if (!err)
+		err = layer_needs_image(l);
+	if (!err)
+		err = dn_layer_need(l, reorg);
+	if (!err)
+		err = dn_layer_need(l, transpose);
+	if (err)
+		return err;
+	if (re->extra) {
+		re->kind = EXTRA;
+		return dn_layer_set_out(l, 1, 1, l->inputs + re->extra);
+	}
+	if (flatten)
+		re->kind = reverse ? UNFLATTEN : FLATTEN;
+	else
+		re->kind = reverse ? WIDE : NARROW;
+	return reorg_shape(l, s, stride, reverse, true_order);
+}
+
+static int reorg_setup(struct dn_layer *l, struct dn_section *s)
+{
+	return reorg_keys(l, s, false);
+}
+
+static int reorg3d_setup(struct dn_layer *l, struct dn_section *s)
+{
+	return reorg_keys(l, s, true);
+}
+
+static int reorg_forward(struct dn_layer *l)
+{
+	struct reorg *re = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	const float *x = dn_layer_x(l, 0);
+	int err;
+
+	switch (re->kind) {
+	case NARROW:
+	case WIDE:
+		return be->reorg(st, &re->desc, re->kind == NARROW, x, l->output, false);
+	case FLATTEN:
+		return be->transpose(st, l->batch, l->c, l->w * l->h, x, l->output, false);
+	case UNFLATTEN:
+		return be->transpose(st, l->batch, l->w * l->h, l->c, x, l->output, false);
+	case EXTRA:
+		break;
+	}
+	err = be->zero(st, l->output, sizeof(float) * (size_t)(l->batch * l->outputs));
+	return err ? err : be->copy_rows(st, l->batch, l->inputs, x, l->inputs, l->output, l->outputs, false);
+}
+
+static int reorg_backward(struct dn_layer *l)
+{
+	struct reorg *re = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+
+	if (!dx)
+		return 0;
+	switch (re->kind) {
+	case NARROW:
+	case WIDE:
+		return be->reorg(st, &re->desc, re->kind != NARROW, l->delta, dx, acc);
+	case FLATTEN:
+		return be->transpose(st, l->batch, l->w * l->h, l->c, l->delta, dx, acc);
+	case UNFLATTEN:
+		return be->transpose(st, l->batch, l->c, l->w * l->h, l->delta, dx, acc);
+	case EXTRA:
+		break;
+	}
+	return be->copy_rows(st, l->batch, l->inputs, l->delta, l->outputs, dx, l->inputs, acc);
+}
+
+const struct dn_layer_ops reorg_layer = {
+	.name = "reorg",
+	.setup = reorg_setup,
+	.forward = reorg_forward,
+	.backward = reorg_backward,
+	.destroy = layer_free_priv,
+};
+
+const struct dn_layer_ops reorg3d_layer = {
+	.name = "reorg3d",
+	.setup = reorg3d_setup,
+	.forward = reorg_forward,
+	.backward = reorg_backward,
+	.destroy = layer_free_priv,
+};

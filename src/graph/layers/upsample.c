@@ -1,0 +1,70 @@
+/* [upsample]: every pixel becomes a block, times scale; with a negative stride every block becomes its sum. */
+#include <errno.h>
+
+#include "graph/layers/layers_priv.h"
+
+struct upsample {
+	int64_t stride;
+	bool down;
+	float scale;
+};
+
+static int upsample_setup(struct dn_layer *l, struct dn_section *s)
+{
+	struct upsample *up = layer_priv(l, sizeof(*up));
+	const int64_t most = 1 << 15;
+	double scale;
+	int err = up ? dn_section_int(s, "stride", 2, -most, most, &up->stride) : -ENOMEM;
+
+	if (!err)
+		err = dn_section_float(s, "scale", 1, &scale);
+	if (!err)
+		err = layer_needs_image(l);
+	if (!err)
+		err = dn_layer_need(l, upsample);
+	if (!err)
+		err = dn_layer_need(l, block_sum);
+	if (err)
+		return err;
+	if (!up->stride)
+		return dn_section_fail(s, "stride", -EINVAL, "stride=0: must be positive, or negative to sum blocks");
+	up->scale = (float)scale;
+	up->down = up->stride < 0;
+	if (!up->down)
+		return dn_layer_set_out(l, l->w * up->stride, l->h * up->stride, l->c);
+	up->stride = -up->stride;
+	if (l->w % up->stride || l->h % up->stride)
+		return dn_section_fail(s, "stride", -EINVAL, "layer %d: blocks of %lld do not divide the input of %lld x %lld",
+				       l->index, (long long)up->stride, (long long)l->w, (long long)l->h);
+	return dn_layer_set_out(l, l->w / up->stride, l->h / up->stride, l->c);
+}
+
+static int upsample_run(struct dn_layer *l, bool down, const float *x, float *y, bool acc)
+{
+	struct upsample *up = l->priv;
+	const struct dn_backend *be = l->net->dev->be;
+	const int64_t w = up->down ? l->out_w : l->w, h = up->down ? l->out_h : l->h;
+
+	return (down ? be->block_sum : be->upsample)(l->net->compute, l->batch * l->c, h, w, up->stride, up->scale, x, y, acc);
+}
+
+static int upsample_forward(struct dn_layer *l)
+{
+	return upsample_run(l, ((struct upsample *)l->priv)->down, dn_layer_x(l, 0), l->output, false);
+}
+
+static int upsample_backward(struct dn_layer *l)
+{
+	bool acc;
+	float *dx = dn_layer_dx(l, 0, &acc);
+
+	return dx ? upsample_run(l, !((struct upsample *)l->priv)->down, l->delta, dx, acc) : 0;
+}
+
+const struct dn_layer_ops upsample_layer = {
+	.name = "upsample",
+	.setup = upsample_setup,
+	.forward = upsample_forward,
+	.backward = upsample_backward,
+	.destroy = layer_free_priv,
+};
