@@ -182,7 +182,7 @@ static bool plugin_flag_known(const struct dn_command *c, const struct dn_loaded
 		return false;
 	memcpy(name, flag, (size_t)(dot - flag));
 	name[dot - flag] = '\0';
-	if (verbs_plugin->p) {
+	if (verbs_plugin->p && verbs_plugin->p->name) {
 		const struct dn_option *const tables[] = { verbs_plugin->p->options, NULL };
 
 		return !strcmp(verbs_plugin->p->name, name) && find_in(tables, dot + 1);
