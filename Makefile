@@ -53,6 +53,7 @@ $(call need,/usr/include/oneapi/dnnl/dnnl.h,libdnnl-dev)
 $(call need,/usr/include/cjson/cJSON.h,libcjson-dev)
 $(call need,/usr/include/xxhash.h,libxxhash-dev)
 $(call need,/usr/include/zlib.h,zlib1g-dev)
+$(call need,/usr/include/stb/stb_image.h,libstb-dev)
 $(if $(shell command -v mpicc),,$(error mpicc is missing: install the Debian package libopenmpi-dev, or run scripts/setup.sh))
 endif
 
@@ -66,7 +67,7 @@ PLUGIN_SO := $(PLUGINS:%=$(B)/plugins/%.so)
 # plugins/NAME/plugin.mk may set NAME_CFLAGS and NAME_LIBS
 -include $(wildcard plugins/*/plugin.mk)
 
-.PHONY: all lib plugins tests test test-asan test-tsan check-all demo asan tsan tidy format format-check golden bench install \
+.PHONY: all lib plugins tests test test-asan test-tsan check-all demo asan tsan tidy format format-check golden bench fuzz install \
 	uninstall help clean
 all: $(PROG) $(PLUGIN_SO) $(if $(filter $(B),build/release),darknet) ## program and plugins; ./darknet is a link to the program
 lib: $(LIB) ## the library alone
@@ -157,6 +158,24 @@ tsan: ## build/tsan: program and plugins with ThreadSanitizer
 
 test-tsan: ## the suites that need no launcher over build/tsan (OpenMP's own runtime is not instrumented: one thread)
 	$(Q)OMP_NUM_THREADS=1 $(MAKE) --no-print-directory TSAN=1 NP= T=$(T) test
+
+# Fuzzing: a program a reader of files, with seeds that it makes itself. FUZZ_SECONDS each; what fails stays in build/fuzz.
+FUZZ_SECONDS ?= 60
+FUZZ_DIR := build/fuzz
+FUZZ_BIN := $(patsubst tests/fuzz/fuzz_%.c,$(FUZZ_DIR)/fuzz_%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_SRC := $(wildcard src/base/*.c src/data/*.c)
+$(FUZZ_DIR)/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/fuzz.h $(FUZZ_SRC) $(wildcard src/base/*.h src/data/*.h)
+	@mkdir -p $(@D)
+	@echo "  FUZZ  $<"
+	$(Q)clang -std=gnu11 -g -O1 -march=x86-64-v2 -ffp-contract=off -Isrc -Itests/fuzz -DDN_VERSION='"$(VERSION)"' \
+		-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined $< $(FUZZ_SRC) -o $@ -lxxhash -lz -lpthread -lm
+
+fuzz: $(FUZZ_BIN) ## build the fuzzers with clang and let each run for FUZZ_SECONDS=60; T=word only those with word in their name
+	$(Q)for f in $(foreach b,$(FUZZ_BIN),$(if $(findstring $(T),$(b)),$(b))); do \
+		mkdir -p $$f.corpus && $$f -seeds $$f.corpus && echo "== $$f" && \
+		(cd $(FUZZ_DIR) && ../../$$f -max_total_time=$(FUZZ_SECONDS) -timeout=25 -rss_limit_mb=4096 -max_len=65536 \
+			-artifact_prefix=$$(basename $$f)- -print_final_stats=1 ../../$$f.corpus 2>&1 | tail -n 12) || exit 1; \
+	done
 
 SRC_ALL := $(wildcard src/*/*.[ch] src/*/*/*.[ch] plugins/*/*.[ch] tests/*.[ch] tests/*/*.[ch])
 TIDY_SRC := $(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c)

@@ -46,7 +46,8 @@ struct made {
 	bool poisoned;                  /* sample 4 is not finite */
 };
 
-static int made_get(const struct dn_dataset *ds, int64_t i, float *x, float *t, int64_t n_truths, int64_t *cls)
+static int made_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
+		    int64_t n_truths, int64_t *cls)
 {
 	const struct made *m = ds->priv;
 
@@ -235,7 +236,7 @@ static void update_once(const char *cfg, float *values)
 	CHECK_OK(t.net->store.ops->begin(t.net->store.self, t.net, 1));
 	for (int64_t k = 0; k < t.net->subdivisions; k++) {
 		for (int64_t i = 0; i < t.net->local; i++)
-			CHECK_OK(made_get(&m.ds, k * t.net->local + i, t.input + 6 * i, t.truth + 3 * i, 3, NULL));
+			CHECK_OK(made_get(&m.ds, k * t.net->local + i, NULL, t.input + 6 * i, t.truth + 3 * i, 3, NULL));
 		CHECK_OK(dn_net_forward(t.net));
 		CHECK_OK(dn_net_backward(t.net));
 	}
@@ -871,7 +872,7 @@ static void a_run_on_arrays_with_dense_targets_keeps_the_lowest_loss(void)
 	CHECK_OK_FATAL(dn_remove_tree(path_of("d")));
 	open_run(&r, HEAD(8, 2, 40) BODY, "d", 30);
 	for (int64_t i = 0; i < 30; i++) {
-		CHECK_OK(made_get(&r.train.ds, i, x + 6 * i, NULL, 0, NULL));
+		CHECK_OK(made_get(&r.train.ds, i, NULL, x + 6 * i, NULL, 0, NULL));
 		t[3 * i + i % 3] = 1;
 	}
 	CHECK_OK_FATAL(dn_npy_write(path_of("x.npy"), 2, shape_x, x));

@@ -56,7 +56,7 @@ void data_unmap(void *map, size_t bytes)
 		munmap(map, bytes);
 }
 
-static bool looks_like_text(const unsigned char *p, size_t n)
+bool data_text_only(const unsigned char *p, size_t n)
 {
 	for (size_t i = 0; i < n && i < 256; i++)
 		if ((p[i] < 32 && p[i] != '\n' && p[i] != '\r' && p[i] != '\t') || p[i] == 127)
@@ -79,6 +79,11 @@ static const char *kind_of(const unsigned char *p, size_t n)
 		{ "\x89PNG", 4, "a PNG image" },
 		{ "\xff\xd8\xff", 3, "a JPEG image" },
 		{ "\x89HDF", 4, "an HDF5 file" },
+		{ "GIF8", 4, "a GIF image" },
+		{ "RIFF", 4, "a RIFF file (WebP image?)" },
+		{ "II*\0", 4, "a TIFF image" },
+		{ "MM\0*", 4, "a TIFF image" },
+		{ "8BPS", 4, "a Photoshop image" },
 	};
 	size_t skip = 0;
 
@@ -92,7 +97,7 @@ static const char *kind_of(const unsigned char *p, size_t n)
 	if ((n - skip >= 9 && !strncasecmp((const char *)p + skip, "<!doctype", 9)) ||
 	    (n - skip >= 5 && !strncasecmp((const char *)p + skip, "<html", 5)))
 		return "an HTML page: a download that went wrong?";
-	return looks_like_text(p, n) ? "a text file" : NULL;
+	return data_text_only(p, n) ? "a text file" : NULL;
 }
 
 int data_fail_kind(const char *path, const char *wanted, const unsigned char *p, size_t n)
@@ -105,6 +110,21 @@ int data_fail_kind(const char *path, const char *wanted, const unsigned char *p,
 	for (size_t i = 0; i < n && i < 8; i++)
 		snprintf(hex + 3 * i, sizeof(hex) - 3 * i, " %02x", p[i]);
 	return dn_fail(-EINVAL, DATA_PATH ": not %s: it starts with the bytes%s", path, wanted, hex);
+}
+
+int data_check_text(const char *path, const char *wanted, const unsigned char *p, size_t n)
+{
+	const void *nul = n ? memchr(p, 0, n) : NULL;
+	const char *what = kind_of(p, n);
+
+	if (!n)
+		return dn_fail(-EINVAL, DATA_PATH ": is empty, not %s", path, wanted);
+	/* a path may start like another kind of file does, but not like these two */
+	if (!data_text_only(p, n) || (what && (strstr(what, "git-lfs") || strstr(what, "HTML"))))
+		return data_fail_kind(path, wanted, p, n);
+	if (nul)
+		return dn_fail(-EINVAL, DATA_PATH ": not %s: byte %zu is 0", path, wanted, (size_t)((const unsigned char *)nul - p));
+	return 0;
 }
 
 const char *data_shape_text(int n_dims, const int64_t *shape, char *out, size_t cap)

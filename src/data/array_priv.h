@@ -28,6 +28,9 @@ int data_map(const char *path, void **map, size_t *bytes);
 void data_unmap(void *map, size_t bytes);
 /* data_fail_kind() - the error for a file that is no @wanted ("an IDX file"): says what it looks like instead */
 int data_fail_kind(const char *path, const char *wanted, const unsigned char *p, size_t n);
+/* data_check_text() - an error unless it is text, and not the text of something else */
+int data_check_text(const char *path, const char *wanted, const unsigned char *p, size_t n);
+bool data_text_only(const unsigned char *p, size_t n);  /* its first 256 bytes are text */
 /* data_shape_text() - "[3, 8, 8]" */
 const char *data_shape_text(int n_dims, const int64_t *shape, char *out, size_t cap);
 

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include "base/keyfile.h"
 #include "base/status.h"
+#include "data/image.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -23,16 +24,30 @@ struct dn_datafile {                    /* a .data file */
 	int64_t classes;                /* -1 = not given (Darknet's default of 2 is asked of the data instead) */
 	const char *train, *train_truth, *valid, *valid_truth;  /* NULL when not given */
 	const char *backup;             /* "/backup/" by default */
-	const char *labels, *names;     /* NULL when not given */
+	const char *labels, *names, *tree;      /* NULL when not given */
 	int64_t top;
 	enum dn_shuffle shuffle;
 };
 
-/** dn_datafile_read() - formats that this version cannot read (list, cifar) are errors naming those that exist */
 DN_EXPORT int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict);
 DN_EXPORT void dn_datafile_destroy(struct dn_datafile *d);
 /** dn_shuffle_parse() - "1", "replace", "0"; @where leads the message */
 DN_EXPORT int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out);
+
+struct dn_lines {                       /* a text file with an entry a line */
+	char *text;
+	char **line;                    /* [n], in text: without CR, LF, byte order mark */
+	int64_t n;
+};
+
+/** dn_lines_read() - @what ("a list of names") is for messages; empty lines count with @keep_blank, but at the end */
+DN_EXPORT int dn_lines_read(struct dn_lines *out, const char *path, const char *what, bool keep_blank);
+DN_EXPORT void dn_lines_fini(struct dn_lines *l);                /* legal on a zeroed one */
+
+struct dn_sample_key {                  /* where a sample stands in training: what is drawn for it follows from this */
+	uint64_t update, slot;          /* update from 1; place in the update over all ranks and microbatches, from 0 */
+	int64_t w, h;                   /* size wanted; 0 = the data set's, others where any_size is set */
+};
 
 struct dn_dataset {
 	int64_t n;                      /* samples */
@@ -41,21 +56,40 @@ struct dn_dataset {
 	int64_t classes;                /* classes of class truth (largest + 1, or the .data file's), 0 = dense targets */
 	int64_t truths;                 /* length of a dense target, 0 for class truth */
 	bool has_truth;
+	bool any_size;                  /* samples come in any w and h that a key asks for */
 	char path[512];                 /* for messages */
 	/* xxh64 of shapes, types, all truth, and the inputs too while they are at most 64 MiB unpacked: the same
-	 * data set gives the same number, packed or not. Larger inputs count by shape and type alone. */
+	 * data set gives the same number, packed or not. Larger inputs count by shape and type alone, images by
+	 * their paths. */
 	uint64_t hash;
-	/* sample @i: x[inputs]; t[truths wanted] one-hot or dense; *cls = class or -1. Thread-safe, allocates nothing. */
-	int (*get)(const struct dn_dataset *ds, int64_t i, float *x, float *t, int64_t n_truths, int64_t *cls);
+	/* sample @i: x[inputs]; t[truths wanted]: dense, or 1 for its class (for all its classes in training); *cls = its
+	 * (first) class or -1. @key: augmented by it, NULL: nothing is drawn. Thread-safe; allocates nothing after prepare()
+	 * but for images larger than any before. */
+	int (*get)(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t, int64_t n_truths,
+		   int64_t *cls);
+	int (*prepare)(const struct dn_dataset *ds, int threads);       /* for that many get() at a time; may be NULL */
+	const char *(*name)(const struct dn_dataset *ds, int64_t i);    /* path of sample i; NULL where samples have none */
 	void (*close)(struct dn_dataset *ds);
 	void *priv;
 };
 
+struct dn_dataset_config {
+	bool valid;                     /* the valid part: targets are of the first class alone */
+	int64_t inputs, truths;         /* what the net takes; 0 = any (truth optional) */
+	int64_t w, h, c;                /* the net's, 0 for flat inputs; lists of images need them */
+	enum dn_fit fit;                /* of images where nothing is drawn */
+	const struct dn_augment *augment;       /* lists of images: NULL = as fit says */
+	uint64_t seed;                  /* of augmentation */
+};
+
 /**
- * dn_dataset_open() - the train (@valid false) or valid part of a .data file
- * @inputs, @truths: what the net takes; a data set of other sizes is an error with both numbers (class numbers
- * must be below @truths). @truths 0: any (truth optional).
+ * dn_dataset_open_as() - the train or valid part of a .data file
+ * Data of other sizes than the net takes are an error with both numbers. format=list: images of any size, which become
+ * w x h; classes=, labels, names, tree and net must agree on the number of classes (labels and names may have more
+ * lines). One warning tells how many images have no label or several in their paths.
  */
+DN_EXPORT int dn_dataset_open_as(struct dn_dataset **out, const struct dn_datafile *d, const struct dn_dataset_config *c);
+/** dn_dataset_open() - the same for data that are no images */
 DN_EXPORT int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, bool valid, int64_t inputs, int64_t truths);
 DN_EXPORT void dn_dataset_close(struct dn_dataset *ds);
 
@@ -88,6 +122,18 @@ DN_EXPORT int dn_order_cache_create(struct dn_order_cache **out, const struct dn
 DN_EXPORT void dn_order_cache_destroy(struct dn_order_cache *c);
 DN_EXPORT int64_t dn_order_at(struct dn_order_cache *c, int64_t position);     /* thread-safe, allocates nothing */
 
+/* Inputs of changing size: from update 1 on, every @every updates the images are squares of @step * (@first + r), r drawn
+ * from 0 to @n - 1. Darknet's classifier: 40, 32, 4, 11. */
+struct dn_resize {
+	int64_t every;                  /* 0 = off */
+	int64_t step, first, n;
+	uint64_t seed;
+};
+
+/** dn_resize_side() - of an update (from 1): pure */
+DN_EXPORT int64_t dn_resize_side(const struct dn_resize *r, int64_t update);
+DN_EXPORT int64_t dn_resize_max(const struct dn_resize *r);      /* the largest side */
+
 struct dn_loader_config {
 	struct dn_dataset *data;        /* borrowed */
 	struct dn_order order;
@@ -96,6 +142,7 @@ struct dn_loader_config {
 	int64_t inputs, truths;         /* floats of a sample as the net takes them */
 	int threads;                    /* >= 1 */
 	int64_t first_update;           /* update number of the first batch, from 1 */
+	struct dn_resize resize;        /* the ring is then made for the largest size */
 	bool region_activations;        /* ring in DN_MEM_ACTIVATIONS (training); else DN_MEM_HOST */
 };
 #define DN_LOADER_DEPTH 3               /* microbatches in the ring */
@@ -113,6 +160,8 @@ DN_EXPORT void dn_loader_destroy(struct dn_loader *l);           /* stops and jo
  * time that the caller waited.
  */
 DN_EXPORT int dn_loader_next(struct dn_loader *l, const float **x, const float **t, const int64_t **cls, int64_t *waited_ns);
+/** dn_loader_size() - width and height of the images that dn_loader_next() gave last (before: of the first) */
+DN_EXPORT void dn_loader_size(const struct dn_loader *l, int64_t *w, int64_t *h);
 
 #ifdef __cplusplus
 }

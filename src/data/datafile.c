@@ -7,11 +7,11 @@
 
 #include "base/mem.h"
 
-#define FORMATS "formats: idx, npy"
+#define FORMATS "formats: list, idx, cifar, npy"
 
 /* Keys that Darknet reads and we do not need, or not here: known, so never warned of. */
 static const char *const other_keys[] = {
-	"test", "results", "eval", "map", "tree", "leaves", "tag", "difficult", "saveweights", "savelast",
+	"test", "results", "eval", "map", "leaves", "tag", "difficult", "saveweights", "savelast",
 };
 
 int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out)
@@ -30,17 +30,16 @@ int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out)
 
 static int read_format(struct dn_section *s, enum dn_format *out)
 {
-	const char *f = dn_section_text(s, "format", NULL);
+	const char *f = dn_section_text(s, "format", "list");
 
-	if (!f)
-		return dn_fail(-ENOTSUP, "%.500s: there is no format= line, and the default, format=list, is not supported in "
-			       "this version; " FORMATS, s->file->path);
-	if (!strcmp(f, "idx"))
+	if (!strcmp(f, "list"))
+		*out = DN_FORMAT_LIST;
+	else if (!strcmp(f, "idx"))
 		*out = DN_FORMAT_IDX;
+	else if (!strcmp(f, "cifar"))
+		*out = DN_FORMAT_CIFAR;
 	else if (!strcmp(f, "npy"))
 		*out = DN_FORMAT_NPY;
-	else if (!strcmp(f, "list") || !strcmp(f, "cifar"))
-		return dn_section_fail(s, "format", -ENOTSUP, "format=%s is not supported in this version; " FORMATS, f);
 	else
 		return dn_section_fail(s, "format", -EINVAL, "format=%.80s: not a format; " FORMATS, f);
 	return 0;
@@ -75,6 +74,7 @@ int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict)
 	d->backup = dn_section_text(s, "backup", "/backup/");
 	d->labels = dn_section_text(s, "labels", NULL);
 	d->names = dn_section_text(s, "names", NULL);
+	d->tree = dn_section_text(s, "tree", NULL);
 	for (size_t i = 0; i < sizeof(other_keys) / sizeof(other_keys[0]); i++)
 		dn_section_text(s, other_keys[i], NULL);
 	err = dn_section_int(s, "classes", -1, 1, INT32_MAX, &d->classes);

@@ -1,6 +1,6 @@
-/* A data set out of two arrays, inputs and truth, checked against what the net takes. */
+/* Data sets: opening by format; and those out of two arrays, inputs and truth. */
 #include "data/array_priv.h"
-#include "data/data.h"
+#include "data/dataset_priv.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,25 +17,14 @@ struct arrays {
 	const char *x_path, *truth_path;        /* borrowed during open only; truth_path may be NULL */
 };
 
-static int arrays_get(const struct dn_dataset *ds, int64_t i, float *x, float *t, int64_t n_truths, int64_t *cls)
+int dataset_get_class(const struct dn_dataset *ds, int64_t i, int64_t k, float *t, int64_t n_truths, int64_t *cls)
 {
-	const struct arrays *a = ds->priv;
-	int64_t k = -1;
-
 	if (i < 0 || i >= ds->n)
 		return dn_fail(-EINVAL, "%s: there is no sample %lld, it has %lld", ds->path, (long long)i, (long long)ds->n);
-	if (ds->truths && n_truths && n_truths != ds->truths)
-		return dn_fail(-EINVAL, "%s: targets have %lld values, asked for are %lld", ds->path, (long long)ds->truths,
-			       (long long)n_truths);
-	if (ds->has_truth && !ds->truths)
-		k = data_whole(&a->truth, i);
 	if (n_truths && k >= n_truths)
 		return dn_fail(-EINVAL, "%s: sample %lld has class %lld, there are %lld", ds->path, (long long)i, (long long)k,
 			       (long long)n_truths);
-	data_floats(&a->x, i * ds->inputs, ds->inputs, true, x);
-	if (n_truths && ds->truths) {
-		data_floats(&a->truth, i * ds->truths, ds->truths, false, t);
-	} else if (n_truths) {
+	if (n_truths) {
 		memset(t, 0, (size_t)n_truths * sizeof(*t));
 		if (k >= 0)
 			t[k] = 1;
@@ -45,12 +34,34 @@ static int arrays_get(const struct dn_dataset *ds, int64_t i, float *x, float *t
 	return 0;
 }
 
+static int64_t arrays_class(const void *truth, int64_t i)
+{
+	return data_whole(truth, i);
+}
+
+static int arrays_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t, int64_t n_truths,
+		      int64_t *cls)
+{
+	const struct arrays *a = ds->priv;
+	bool classes = ds->has_truth && !ds->truths, here = i >= 0 && i < ds->n;
+	int err;
+
+	if (ds->truths && n_truths && n_truths != ds->truths)
+		return dn_fail(-EINVAL, "%s: targets have %lld values, asked for are %lld", ds->path, (long long)ds->truths,
+			       (long long)n_truths);
+	err = dataset_get_class(ds, i, classes && here ? data_whole(&a->truth, i) : -1, t, n_truths, cls);
+	if (err)
+		return err;
+	data_floats(&a->x, i * ds->inputs, ds->inputs, true, x);
+	if (n_truths && ds->truths)
+		data_floats(&a->truth, i * ds->truths, ds->truths, false, t);
+	return 0;
+}
+
 static void arrays_close(struct dn_dataset *ds)
 {
 	struct arrays *a = ds->priv;
 
-	if (!a)
-		return;
 	data_array_close(&a->x);
 	data_array_close(&a->truth);
 	dn_free(a);
@@ -79,8 +90,8 @@ static int set_shape(struct dn_dataset *ds, const struct arrays *a, int64_t inpu
 	return 0;
 }
 
-/* Every class number is in range of the .data file's classes and of the net's outputs. */
-static int check_classes(struct dn_dataset *ds, const struct arrays *a, const struct dn_datafile *d, int64_t truths)
+int dataset_check_classes(struct dn_dataset *ds, const struct dn_datafile *d, int64_t truths, const char *path,
+			  int64_t (*class_of)(const void *arg, int64_t i), const void *arg)
 {
 	int64_t largest = -1;
 
@@ -88,24 +99,24 @@ static int check_classes(struct dn_dataset *ds, const struct arrays *a, const st
 		return dn_section_fail(&d->file->sections[0], "classes", -EINVAL, "classes=%lld, but the net has %lld outputs",
 				       (long long)d->classes, (long long)truths);
 	for (int64_t i = 0; i < ds->n; i++) {
-		int64_t k = data_whole(&a->truth, i);
+		int64_t k = class_of(arg, i);
 
 		if (k < 0)
-			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, must be at least 0", a->truth_path,
+			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, must be at least 0", path,
 				       (long long)i, (long long)k);
 		if (truths && k >= truths)
 			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, the net's %lld outputs are classes 0 to "
-				       "%lld", a->truth_path, (long long)i, (long long)k, (long long)truths,
+				       "%lld", path, (long long)i, (long long)k, (long long)truths,
 				       (long long)truths - 1);
 		if (d->classes >= 0 && k >= d->classes)
 			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, classes=%lld in " DATA_PATH
-				       " allows 0 to %lld", a->truth_path, (long long)i, (long long)k, (long long)d->classes,
+				       " allows 0 to %lld", path, (long long)i, (long long)k, (long long)d->classes,
 				       d->file->path, (long long)d->classes - 1);
 		if (k > largest)
 			largest = k;
 	}
 	if (largest == INT64_MAX)
-		return dn_fail(-EINVAL, DATA_PATH ": class %lld is too large", a->truth_path, (long long)largest);
+		return dn_fail(-EINVAL, DATA_PATH ": class %lld is too large", path, (long long)largest);
 	ds->classes = d->classes >= 0 ? d->classes : largest + 1;
 	return 0;
 }
@@ -126,7 +137,7 @@ static int check_truth(struct dn_dataset *ds, const struct arrays *a, const stru
 			       (long long)ds->n, a->truth_path, (long long)t->shape[0]);
 	ds->has_truth = true;
 	if (!dense)
-		return check_classes(ds, a, d, truths);
+		return dataset_check_classes(ds, d, truths, a->truth_path, arrays_class, t);
 	if (!t->shape[1] || (truths && t->shape[1] != truths))
 		return dn_fail(-EINVAL, DATA_PATH ": a target has %lld values (shape %s), the net takes %lld", a->truth_path,
 			       (long long)t->shape[1], shape, (long long)truths);
@@ -162,7 +173,8 @@ static int open_array(struct data_array *a, const char *path, enum dn_format for
 	case DN_FORMAT_CIFAR:
 		break;
 	}
-	return dn_fail(-ENOTSUP, DATA_PATH ": this format is not supported in this version; formats: idx, npy", path);
+	assert(0);
+	return -EINVAL;
 }
 
 static int check_given(const struct arrays *a, const struct dn_datafile *d, bool valid, int64_t truths)
@@ -177,50 +189,76 @@ static int check_given(const struct arrays *a, const struct dn_datafile *d, bool
 	return 0;
 }
 
-int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, bool valid, int64_t inputs, int64_t truths)
+int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c)
 {
-	struct dn_dataset *ds = dn_zalloc(sizeof(*ds));
 	struct arrays *a = dn_zalloc(sizeof(*a));
-	int err = -ENOMEM;
+	int err;
 
-	if (!ds || !a) {
-		dn_free(a);
-		dn_free(ds);
-		return err;
-	}
+	if (!a)
+		return -ENOMEM;
 	ds->priv = a;
 	ds->get = arrays_get;
 	ds->close = arrays_close;
-	a->x_path = valid ? d->valid : d->train;
-	a->truth_path = valid ? d->valid_truth : d->train_truth;
-	err = check_given(a, d, valid, truths);
+	a->x_path = c->valid ? d->valid : d->train;
+	a->truth_path = c->valid ? d->valid_truth : d->train_truth;
+	err = check_given(a, d, c->valid, c->truths);
 	if (err)
-		goto err_close;
+		return err;
 	snprintf(ds->path, sizeof(ds->path), "%s", a->x_path);
 	err = open_array(&a->x, a->x_path, d->format);
 	if (!err)
-		err = set_shape(ds, a, inputs);
+		err = set_shape(ds, a, c->inputs);
 	if (!err && a->truth_path) {
 		err = open_array(&a->truth, a->truth_path, d->format);
 		if (!err)
-			err = check_truth(ds, a, d, truths);
+			err = check_truth(ds, a, d, c->truths);
 	}
 	if (err)
-		goto err_close;
+		return err;
 	ds->hash = hash_of(a);
 	a->x_path = a->truth_path = NULL;
+	return 0;
+}
+
+int dn_dataset_open_as(struct dn_dataset **out, const struct dn_datafile *d, const struct dn_dataset_config *c)
+{
+	struct dn_dataset *ds = dn_zalloc(sizeof(*ds));
+	int err = -EINVAL;
+
+	if (!ds)
+		return -ENOMEM;
+	switch (d->format) {
+	case DN_FORMAT_LIST:
+		err = images_open(ds, d, c);
+		break;
+	case DN_FORMAT_CIFAR:
+		err = cifar_open(ds, d, c);
+		break;
+	case DN_FORMAT_IDX:
+	case DN_FORMAT_NPY:
+		err = arrays_open(ds, d, c);
+		break;
+	}
+	if (err) {
+		dn_dataset_close(ds);
+		return err;
+	}
 	*out = ds;
 	return 0;
+}
 
-err_close:
-	dn_dataset_close(ds);
-	return err;
+int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, bool valid, int64_t inputs, int64_t truths)
+{
+	struct dn_dataset_config c = { .valid = valid, .inputs = inputs, .truths = truths };
+
+	return dn_dataset_open_as(out, d, &c);
 }
 
 void dn_dataset_close(struct dn_dataset *ds)
 {
 	if (!ds)
 		return;
-	ds->close(ds);
+	if (ds->close)
+		ds->close(ds);
 	dn_free(ds);
 }

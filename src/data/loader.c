@@ -13,9 +13,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/thread.h"
 
-#define STACK_BYTES ((size_t)256 << 10)
+#define STACK_BYTES ((size_t)512 << 10)
 #define MAX_THREADS 1024
 #define MAX_CHUNK 64            /* samples that a thread takes at once, at most */
 
@@ -32,6 +33,7 @@ struct dn_loader {
 	struct dn_loader_config c;
 	int64_t local;          /* samples of a microbatch on this rank */
 	int64_t chunk;
+	int64_t ring_inputs;    /* floats of a sample at its largest */
 	struct dn_order_cache *order;
 	void *ring;
 	int64_t *cls;
@@ -85,14 +87,46 @@ int dn_loader_bytes(int64_t local, int64_t inputs, int64_t truths, size_t *out)
 	return err;
 }
 
+/* Stream of the sizes; updates, which number the other streams of this use, never get that far. */
+#define RESIZE_STREAM DN_RNG_STREAM(DN_RNG_AUGMENT, 0xffffffffffffull)
+
+int64_t dn_resize_side(const struct dn_resize *r, int64_t update)
+{
+	uint64_t turn = (uint64_t)(update - 1) / (uint64_t)r->every;
+
+	return r->step * (r->first + (int64_t)dn_rng_below(r->seed, RESIZE_STREAM, turn, (uint64_t)r->n));
+}
+
+int64_t dn_resize_max(const struct dn_resize *r)
+{
+	return r->step * (r->first + r->n - 1);
+}
+
+static int64_t update_of(const struct dn_loader *l, int64_t k)
+{
+	return l->c.first_update + k / l->c.subdivisions;
+}
+
+/* Floats of a sample of microbatch @k, and the size of its images: 0 = the data set's. */
+static int64_t inputs_of(const struct dn_loader *l, int64_t k, int64_t *side)
+{
+	*side = 0;
+	if (!l->c.resize.every)
+		return l->c.inputs;
+	*side = dn_resize_side(&l->c.resize, update_of(l, k));
+	return l->c.data->c * *side * *side;
+}
+
+/* Place of sample @i of this rank's microbatch @k in its update, over all ranks. */
+static int64_t slot_at(const struct dn_loader *l, int64_t k, int64_t i)
+{
+	return k % l->c.subdivisions * (l->c.batch / l->c.subdivisions) + l->c.rank * l->local + i;
+}
+
 /* Sample of the data set that is number @i of this rank's microbatch @k. */
 static int64_t sample_at(const struct dn_loader *l, int64_t k, int64_t i)
 {
-	const struct dn_loader_config *c = &l->c;
-	int64_t micro = c->batch / c->subdivisions;
-	int64_t update = c->first_update - 1 + k / c->subdivisions;
-
-	return dn_order_at(l->order, update * c->batch + k % c->subdivisions * micro + c->rank * l->local + i);
+	return dn_order_at(l->order, (update_of(l, k) - 1) * l->c.batch + slot_at(l, k, i));
 }
 
 static void note_error(struct slot *s, int64_t i, int err)
@@ -109,10 +143,16 @@ static void fill(struct dn_loader *l, int64_t k, int64_t from, int64_t to)
 {
 	const struct dn_loader_config *c = &l->c;
 	struct slot *s = &l->slots[k % DN_LOADER_DEPTH];
+	struct dn_sample_key key = { .update = (uint64_t)update_of(l, k) };
+	int64_t inputs = inputs_of(l, k, &key.w);
 
+	key.h = key.w;
 	for (int64_t i = from; i < to; i++) {
 		float *t = c->truths ? s->t + i * c->truths : NULL;
-		int err = c->data->get(c->data, sample_at(l, k, i), s->x + i * c->inputs, t, c->truths, &s->cls[i]);
+		int err;
+
+		key.slot = (uint64_t)slot_at(l, k, i);
+		err = c->data->get(c->data, sample_at(l, k, i), &key, s->x + i * inputs, t, c->truths, &s->cls[i]);
 
 		if (err) {
 			pthread_mutex_lock(&l->lock);
@@ -155,6 +195,22 @@ static void *work(void *arg)
 	return NULL;
 }
 
+static int check_resize(const struct dn_loader_config *c)
+{
+	const struct dn_resize *r = &c->resize;
+
+	if (!r->every)
+		return 0;
+	if (r->every < 1 || r->step < 1 || r->first < 1 || r->n < 1 || r->step > DN_IMAGE_MAX_SIDE || r->first > DN_IMAGE_MAX_SIDE ||
+	    r->n > DN_IMAGE_MAX_SIDE || dn_resize_max(r) > DN_IMAGE_MAX_SIDE)
+		return dn_fail(-EINVAL, "data: sizes of %lld * (%lld + 0 to %lld) every %lld updates; sides are from 1 to %d",
+			       (long long)r->step, (long long)r->first, (long long)r->n - 1, (long long)r->every, DN_IMAGE_MAX_SIDE);
+	if (!c->data->any_size)
+		return dn_fail(-EINVAL, "%s: samples of a fixed size, %lld x %lld, cannot come in changing sizes", c->data->path,
+			       (long long)c->data->w, (long long)c->data->h);
+	return 0;
+}
+
 static int check_config(const struct dn_loader_config *c)
 {
 	int64_t micro;
@@ -183,7 +239,7 @@ static int check_config(const struct dn_loader_config *c)
 	if (c->order.n != c->data->n)
 		return dn_fail(-EINVAL, "%s: an order of %lld samples for a data set of %lld", c->data->path,
 			       (long long)c->order.n, (long long)c->data->n);
-	return 0;
+	return check_resize(c);
 }
 
 static int make_ring(struct dn_loader *l)
@@ -191,7 +247,7 @@ static int make_ring(struct dn_loader *l)
 	const struct dn_loader_config *c = &l->c;
 	size_t x = 0, t = 0, n_cls = 0;
 	char *at;
-	int err = slot_bytes(l->local, c->inputs, c->truths, &x, &t);
+	int err = slot_bytes(l->local, l->ring_inputs, c->truths, &x, &t);
 
 	if (!err)
 		err = dn_mul_size(DN_LOADER_DEPTH, (size_t)l->local, &n_cls);
@@ -254,6 +310,9 @@ int dn_loader_create(struct dn_loader **out, const struct dn_loader_config *c)
 		return -ENOMEM;
 	l->c = *c;
 	l->local = c->batch / c->subdivisions / c->world;
+	l->ring_inputs = c->inputs;
+	if (c->resize.every)
+		l->ring_inputs = c->data->c * dn_resize_max(&c->resize) * dn_resize_max(&c->resize);
 	l->chunk = l->local / (2 * c->threads);
 	l->chunk = l->chunk < 1 ? 1 : l->chunk > MAX_CHUNK ? MAX_CHUNK : l->chunk;
 	err = pthread_mutex_init(&l->lock, NULL);
@@ -273,6 +332,8 @@ int dn_loader_create(struct dn_loader **out, const struct dn_loader_config *c)
 	err = dn_order_cache_create(&l->order, &c->order);
 	if (!err)
 		err = make_ring(l);
+	if (!err && c->data->prepare)
+		err = c->data->prepare(c->data, c->threads);
 	if (!err)
 		err = start_threads(l);
 	if (err)
@@ -355,4 +416,13 @@ int dn_loader_next(struct dn_loader *l, const float **x, const float **t, const 
 	if (cls)
 		*cls = s->cls;
 	return 0;
+}
+
+void dn_loader_size(const struct dn_loader *l, int64_t *w, int64_t *h)
+{
+	int64_t side;
+
+	inputs_of(l, l->given ? l->given - 1 : 0, &side);       /* only the caller's own thread changes given */
+	*w = side ? side : l->c.data->w;
+	*h = side ? side : l->c.data->h;
 }

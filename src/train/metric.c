@@ -70,7 +70,7 @@ static int run_batch(struct eval *e, int64_t first)
 	for (int64_t i = 0; i < net->local && !err; i++) {
 		int64_t at = first + i < e->data->n ? first + i : e->data->n - 1;
 
-		err = e->data->get(e->data, at, e->x + i * net->inputs, e->t ? e->t + i * net->truths : NULL,
+		err = e->data->get(e->data, at, NULL, e->x + i * net->inputs, e->t ? e->t + i * net->truths : NULL,
 				   e->t ? net->truths : 0, &e->cls[i]);
 	}
 	err = dn_group_agree(e->g, err, "evaluation");

@@ -1,0 +1,44 @@
+/* Decoding into memory that is used again and again. Private to the room. */
+#ifndef DN_DATA_IMAGE_PRIV_H
+#define DN_DATA_IMAGE_PRIV_H
+#include <setjmp.h>
+#include "data/image.h"
+
+struct image_chunk;
+
+/* Memory of one decoding after the other: blocks from the front, all given back at once. What does not fit goes
+ * into chunks of their own, and the next decoding finds the whole as large as that. */
+struct image_arena {
+	char *base;
+	size_t cap, used;
+	size_t last;                    /* offset of the last block's header: it can grow and be given back */
+	struct image_chunk *chunks;
+	size_t chunk_bytes;
+	jmp_buf bail;                   /* where a decoder that finds itself in a state it excludes goes */
+};
+
+#define IMAGE_ARENA_ONCE ((size_t)256 << 10)    /* first size for one file, and for many: not touched before it is used, */
+#define IMAGE_ARENA_MANY ((size_t)32 << 20)     /* and enough for photographs of 4 million pixels */
+int image_arena_init(struct image_arena *a, size_t bytes);
+void image_arena_fini(struct image_arena *a);   /* legal on a zeroed one */
+int image_arena_reset(struct image_arena *a);
+void *image_arena_get(struct image_arena *a, size_t bytes);     /* NULL: no memory, no message */
+void *image_arena_resize(struct image_arena *a, void *p, size_t bytes);
+void image_arena_put(struct image_arena *a, void *p);
+
+/* Size and channels that a file's header promises; NULL or why not. */
+const char *image_stb_info(struct image_arena *a, const unsigned char *p, size_t n, int *w, int *h, int *c);
+/* Pixels of @c channels by byte, in the arena; NULL or why not. */
+const char *image_stb_decode(struct image_arena *a, const unsigned char *p, size_t n, int c, unsigned char **out, int *w, int *h);
+
+bool image_starts(const unsigned char *p, size_t n, const char *with, size_t k);
+bool image_is_png(const unsigned char *p, size_t n);
+bool image_is_jpeg(const unsigned char *p, size_t n);
+/* image_check() - the @n bytes can hold @w x @h pixels, and nothing in them leads the decoder astray */
+int image_check(const char *path, const unsigned char *p, size_t n, int w, int h);
+
+/* A file as @c channels; the view is valid until the arena's next reset, which the call itself starts with. */
+int image_decode(struct image_arena *a, const char *path, int64_t c, struct dn_view *out);
+int image_decode_bytes(struct image_arena *a, const unsigned char *p, size_t n, const char *path, int64_t c, struct dn_view *out);
+
+#endif
