@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -42,6 +43,21 @@ int samples_usage(struct dn_command *c)
 	return 0;
 }
 
+/* Lists of images are opened with errors for these; other data name their classes by number and can be trained all the same. */
+static void warn_classes(const struct dn_datafile *d, const struct dn_net *net)
+{
+	struct dn_lines names = { 0 };
+
+	if (d->classes >= 0 && d->classes < classes_of(net))
+		dn_warn("%s: classes=%lld, but the net has %lld outputs", d->file->path, (long long)d->classes,
+			(long long)classes_of(net));
+	if (!d->names || access(d->names, R_OK) || dn_lines_read(&names, d->names, "a list of names", true))
+		return;                 /* only predictions need them */
+	if (names.n < classes_of(net))
+		dn_warn("%s: %lld names, but the net has %lld outputs", d->names, (long long)names.n, (long long)classes_of(net));
+	dn_lines_fini(&names);
+}
+
 int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, uint64_t seed)
 {
 	struct dn_dataset_config c = {
@@ -56,7 +72,11 @@ int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn
 		err = dn_augment_read(&a, net->cfg->net, net->w);
 		c.augment = &a;
 	}
-	return err ? err : dn_dataset_open_as(out, d, &c);
+	if (!err)
+		err = dn_dataset_open_as(out, d, &c);
+	if (!err && !valid && d->format != DN_FORMAT_LIST && (*out)->has_truth && !(*out)->truths)
+		warn_classes(d, net);
+	return err;
 }
 
 int samples_item(struct session_items *items, const struct dn_dataset *ds)

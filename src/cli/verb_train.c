@@ -205,7 +205,7 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 		.top = (int)t->file->top,
 		.seed = t->s.run.seed,
 		.shuffle = t->shuffle,
-		.loader_threads = t->s.run.threads >= 4 ? 2 : 1,
+		.loader_threads = t->s.run.threads >= 12 ? t->s.run.threads / 4 : t->s.run.threads >= 4 ? 2 : 1,
 		.force = dn_options_on(f, "force"),
 		.options = f,
 		.plugin_options = t->s.plugin_options,

@@ -122,6 +122,18 @@ assert [round(100 * v, 2) for v in sorted(y, reverse=True)[:2]] == best, (y, bes
 EOF
 run 2 "${p[@]:0:4}"
 
+# --- a tree of classes: what is ranked are the leaves, by probabilities from the top down ---
+printf '%s\n' 'cold -1' 'warm -1' 'c0_ 1' 'c1_ 0' 'c2_ 0' > "$tmp/tree"
+printf '%s\n' cold warm c0_ c1_ c2_ > "$tmp/five.list"
+data tree.data classes=5 "labels=$tmp/five.list" "names=$tmp/five.list" "tree=$tmp/tree" top=3
+sed "s/^output=3/output=5/; s#^\[softmax\]#&\ntree=$tmp/tree#" "$cfg" > "$tmp/tree.cfg"
+run 0 classifier train "$tmp/tree.data" "$tmp/tree.cfg" -threads 1
+run 0 classifier predict "$tmp/tree.data" "$tmp/tree.cfg" "$tmp/b/tree_final.weights" "${pictures[0]}"
+has out '^ *[0-9]+\.[0-9]{2}%: c[012]_$' 3
+awk '{ s += $1 } END { exit !(s > 99.9 && s < 100.1) }' "$tmp/out" || fail 'the leaves of a tree add up to 100 %'
+run 0 classifier valid "$tmp/tree.data" "$tmp/tree.cfg" "$tmp/b/tree_final.weights"
+has out '^7 images: top 1: .*, top 3: 1.000000, ' 1
+
 # --- classes and names that do not fit ---
 refuse() { # refuse TEXT KEY=VALUE...: classifier train, valid or predict with these keys
 	local text=$1
@@ -135,6 +147,14 @@ refuse 'classes=2, but the net has 3 outputs' classes=2
 head -n 2 "$tmp/names.list" > "$tmp/two.list"
 refuse 'two.list: 2 names, but there are 3 classes' "names=$tmp/two.list"
 refuse 'two.list.* 2 labels' "labels=$tmp/two.list"
+sed 's/^classes=.*/classes=9/; s#^names=.*#names='"$tmp/two.list#" cfg/digits.data > "$tmp/digits.data"
+printf '[net]\nbatch=8\nmax_batches=2\ninputs=64\n[connected]\noutput=12\n[softmax]\n' > "$tmp/twelve.cfg"
+run 1 classifier train "$tmp/digits.data" "$tmp/twelve.cfg" -backup "$tmp/b4"
+has err '^darknet: .*class 9, classes=9 ' 1
+sed -i 's/^classes=9/classes=10/' "$tmp/digits.data"
+run 0 classifier train "$tmp/digits.data" "$tmp/twelve.cfg" -backup "$tmp/b4"
+has err '^warning: .*digits.data: classes=10, but the net has 12 outputs$' 1
+has err '^warning: .*two.list: 2 names, but the net has 12 outputs$' 1
 verb=valid refuse 'the best 4 classes are asked for, the net has 3' top=4
 verb=predict refuse 'the best 4 classes are asked for, the net has 3' top=4
 verb=predict refuse 'classes=2, but the net has 3 outputs' classes=2
