@@ -171,9 +171,9 @@ $(FUZZ_DIR)/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/fuzz.h $(FUZZ_SRC) $(wildcard
 		-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined $< $(FUZZ_SRC) -o $@ -lxxhash -lz -lpthread -lm
 
 fuzz: $(FUZZ_BIN) ## build the fuzzers with clang and let each run for FUZZ_SECONDS=60; T=word only those with word in their name
-	$(Q)for f in $(foreach b,$(FUZZ_BIN),$(if $(findstring $(T),$(b)),$(b))); do \
+	$(Q)for f in $(if $(T),$(foreach b,$(FUZZ_BIN),$(if $(findstring $(T),$(notdir $(b))),$(b))),$(FUZZ_BIN)); do \
 		mkdir -p $$f.corpus && $$f -seeds $$f.corpus && echo "== $$f" && \
-		(cd $(FUZZ_DIR) && ../../$$f -max_total_time=$(FUZZ_SECONDS) -timeout=25 -rss_limit_mb=4096 -max_len=65536 \
+		(cd $(FUZZ_DIR) && ../../$$f -max_total_time=$(FUZZ_SECONDS) -timeout=25 -rss_limit_mb=4096 -max_len=8192 \
 			-artifact_prefix=$$(basename $$f)- -print_final_stats=1 ../../$$f.corpus 2>&1 | tail -n 12) || exit 1; \
 	done
 

@@ -17,7 +17,7 @@ static char folder[64];
 
 static inline const char *in_folder(const char *name)
 {
-	static char paths[8][128];
+	static char paths[8][256];
 	static int at;
 
 	at = (at + 1) % 8;

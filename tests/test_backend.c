@@ -953,6 +953,29 @@ static void cost_sums_and_deltas_are_exact(void)
 	}
 }
 
+static void softmax_losses_keep_their_digits_near_one_and_far_from_it(void)
+{
+	static const struct { float x[4], t[4], temperature; double want; } c[] = {
+		{ { 20, 0, 0, 0 }, { 1, 0, 0, 0 }, 1, 6.183460848198079e-9 },      /* log1p(3 e^-20) */
+		{ { 200, 0, -200, 1 }, { 0, 0, 1, 0 }, 1, 400 },                /* 400 + log1p(e^-199 + e^-200) */
+		{ { 1, 1, 1, 1 }, { 0, 1, 0, 1 }, 2, 2.772588722239781 },       /* 2 log 4 */
+		{ { 2, 0, 0, 0 }, { 1, 0, 0, DN_IGNORE }, 2, .7436683806286791 },        /* log(1 + 3 / e) */
+	};
+
+	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++) {
+		struct rig r = rig_open((*b)->name, 2);
+		double loss;
+
+		for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+			CHECK_OK(r.be->softmax_loss(r.st, 1, 4, c[i].temperature, c[i].x, c[i].t, &loss));
+			if (fabs(loss - c[i].want) > 1e-12 * c[i].want)
+				fprintf(stderr, "%s, case %zu: %.15g\n", (*b)->name, i, loss);
+			CU_ASSERT(fabs(loss - c[i].want) <= 1e-12 * c[i].want);
+		}
+		rig_close(&r);
+	}
+}
+
 static void gemm_of_cpu_equals_ref_in_every_orientation(void)
 {
 	struct rig ref = rig_open("ref", 1), cpu = rig_open("cpu", 2);
@@ -1567,6 +1590,8 @@ static const struct check_case cases[] = {
 	{ "dropout_draws_by_image_and_element", dropout_draws_by_image_and_element },
 	{ "softmax_survives_large_inputs_and_uses_temperature", softmax_survives_large_inputs_and_uses_temperature },
 	{ "cost_sums_and_deltas_are_exact", cost_sums_and_deltas_are_exact },
+	{ "softmax_losses_keep_their_digits_near_one_and_far_from_it",
+	  softmax_losses_keep_their_digits_near_one_and_far_from_it },
 	{ "gemm_of_cpu_equals_ref_in_every_orientation", gemm_of_cpu_equals_ref_in_every_orientation },
 	{ "shortcut_overlaps_as_darknet_does", shortcut_overlaps_as_darknet_does },
 	{ "rows_copies_and_counts_agree", rows_copies_and_counts_agree },

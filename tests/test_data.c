@@ -697,6 +697,40 @@ static void npy_data_sets_take_classes_or_dense_targets(void)
 
 /* ---- the digits that ship with the project ---- */
 
+/* 16 MiB of inputs and 4 MiB of targets: opening, hashing and reading all of them leaves less than 3 MiB resident, which is
+ * what the kernel may map around the header; and a file that shrinks later is an error, not the end of the process. */
+static void memory_does_not_grow_with_the_data_and_a_file_that_shrinks_is_an_error(void)
+{
+	enum { N = 1024, INPUTS = 4096, TARGETS = 1024 };
+	const int64_t shape[2] = { N, INPUTS }, truth_shape[2] = { N, TARGETS };
+	float *x = calloc((size_t)N * INPUTS, sizeof(*x));
+	float one[INPUTS], t[TARGETS];
+	char path[128];
+	struct dn_dataset *ds;
+	size_t before;
+	int64_t cls;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(x);
+	for (int64_t i = 0; i < (int64_t)N * INPUTS; i++)
+		x[i] = (float)i;
+	snprintf(path, sizeof(path), "%s", in_folder("large.npy"));
+	CHECK_OK_FATAL(dn_npy_write(path, 2, shape, x));
+	CHECK_OK_FATAL(dn_npy_write(in_folder("targets.npy"), 2, truth_shape, x));
+	free(x);
+	before = dn_rss_bytes();
+	CHECK_OK_FATAL(open_set(&ds, "npy", "large.npy", "targets.npy", "", INPUTS, TARGETS));
+	for (int64_t i = 0; i < N; i++) {
+		CHECK_OK(ds->get(ds, i, NULL, one, t, TARGETS, &cls));
+		CHECK_EQ(one[0] == (float)(i * INPUTS) && one[INPUTS - 1] == (float)(i * INPUTS + INPUTS - 1), 1);
+		CHECK_EQ(t[0] == (float)(i * TARGETS) && t[TARGETS - 1] == (float)(i * TARGETS + TARGETS - 1), 1);
+	}
+	CU_ASSERT_TRUE(dn_rss_bytes() < before + (3 << 20));
+	CU_ASSERT_EQUAL_FATAL(truncate(path, 1 << 20), 0);
+	CHECK_OK(ds->get(ds, 0, NULL, one, t, TARGETS, &cls));
+	CHECK_FAILS(ds->get(ds, N - 1, NULL, one, t, TARGETS, &cls), -EIO, "large.npy");
+	dn_dataset_close(ds);
+}
+
 static void the_digits_have_their_classes_and_looks(void)
 {
 	static const int want[2][10] = { { 142, 145, 142, 146, 145, 146, 145, 143, 139, 144 },
@@ -758,6 +792,7 @@ static const struct check_case cases[] = {
 	CASE(damaged_npy_files_are_refused_with_the_reason),
 	CASE(npy_and_idx_files_with_a_wrong_byte_never_crash),
 	CASE(npy_data_sets_take_classes_or_dense_targets),
+	CASE(memory_does_not_grow_with_the_data_and_a_file_that_shrinks_is_an_error),
 	CASE(the_digits_have_their_classes_and_looks),
 	{ NULL, NULL },
 };

@@ -19,6 +19,17 @@ static enum fsdp_transport transport_of(const struct dn_run *r)
 	return s && !strcmp(s, "mpi") ? FSDP_MPI : s && !strcmp(s, "local") ? FSDP_LOCAL : FSDP_AUTO;
 }
 
+/* Values that depend on others or on the launch: printed, compared and logged as what they are. */
+static int settle(struct dn_run *r, const struct fsdp *f)
+{
+	char depth[16];
+	int err;
+
+	snprintf(depth, sizeof(depth), "%d", f->opt.depth);
+	err = dn_options_given(r->options, "depth") ? 0 : dn_options_set(r->options, "depth", depth, "resolved");
+	return err ? err : dn_options_set(r->options, "collectives", f->mesh->mpi ? "mpi" : "local", "resolved");
+}
+
 static int fsdp_init(struct dn_run *r, void **self)
 {
 	struct fsdp *f = dn_zalloc(sizeof(*f));
@@ -29,7 +40,10 @@ static int fsdp_init(struct dn_run *r, void **self)
 	err = fsdp_options_resolve(r->options, &f->opt);
 	if (!err)
 		err = fsdp_mesh_create(&f->mesh, transport_of(r), f->opt.timeout_ms);
+	if (!err)
+		err = settle(r, f);
 	if (err) {
+		fsdp_mesh_destroy(f->mesh);
 		dn_free(f);
 		return err;
 	}

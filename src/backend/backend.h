@@ -246,6 +246,10 @@ struct dn_backend {
 	int (*softmax_groups)(struct dn_stream *st, const struct dn_softmax_desc *d, const float *x, float *y);
 	/* out[n, c]: t with every ancestor of a positive class set to 1, and groups without a positive one to DN_IGNORE */
 	int (*tree_truth)(struct dn_stream *st, const struct dn_tree_desc *d, int64_t n, const float *t, float *out);
+	/* *loss (fp64) is overwritten with the sum of -log p over every target that is neither 0 nor DN_IGNORE, p the softmax of
+	 * x / temperature over each row; from x, since the float p of a confident row has lost all digits of 1 - p */
+	int (*softmax_loss)(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
+			    double *loss);
 	/* *loss (fp64, host visible after the stream) is overwritten with the sum over elements; delta is overwritten */
 	int (*cost)(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta,
 		    double *loss);

@@ -1,6 +1,7 @@
 /* The program: safe standard streams, one command, its exit status. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,13 @@ static void open_std_fds(void)
 	for (int fd = 0; fd <= 2; fd++)
 		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
 			_exit(1);
+}
+
+/* Large blocks go back to the system when they are freed. By default the bound of "large" grows with the first such block, and
+ * the math library's temporary buffers then scatter over a heap that grows for many steps, beside everything planned. */
+static void keep_heap_small(void)
+{
+	(void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
 }
 
 static void print_error(int err)
@@ -41,6 +49,7 @@ int main(int argc, char **argv)
 	int err;
 
 	open_std_fds();
+	keep_heap_small();
 	signal(SIGPIPE, SIG_IGN);       /* a closed pipe and a full quota are write errors, with a message */
 	signal(SIGXFSZ, SIG_IGN);
 	launch_read(&l);

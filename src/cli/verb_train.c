@@ -141,6 +141,23 @@ static int read_data_file(struct training *t)
 	return err;
 }
 
+/* A flag wins over the plugin's key of the same name, which wins over the default; then both say what holds. */
+static int settle(struct training *t, const char *key)
+{
+	struct dn_options *own = t->s.c->flags;
+	struct dn_options *plugin = t->s.plugin_options;
+	const char *value;
+	int err = 0;
+
+	if (!plugin || !dn_options_find(plugin, key))
+		return 0;
+	if (!dn_options_given(own, key) && dn_options_given(plugin, key)) {
+		value = dn_options_text(plugin, key);
+		err = dn_options_set(own, key, strcmp(value, "off") ? value : "0", "resolved");
+	}
+	return err ? err : dn_options_set(plugin, key, dn_options_text(own, key), "resolved");
+}
+
 static int open_data(struct training *t, struct session_items *items)
 {
 	struct dn_net *net = t->s.net;
@@ -175,25 +192,25 @@ static int open_data(struct training *t, struct session_items *items)
 			value = t->backup;
 		err = dn_options_set(t->s.c->flags, key, value, "resolved");
 	}
-	return err;
+	if (!err)
+		err = settle(t, "save_every");
+	return err ? err : settle(t, "keep");
 }
 
-/* A flag wins over the plugin's key of the same name, which wins over the default. */
-static const char *setting(const struct training *t, const char *key)
+/* Decoding and augmenting images is work for as many threads as compute; reading arrays is not. */
+static int loader_threads(const struct training *t)
 {
-	const struct dn_options *own = t->s.c->flags;
-	const struct dn_options *plugin = t->s.plugin_options;
+	int n = t->s.run.threads;
 
-	if (!dn_options_given(own, key) && plugin && dn_options_find(plugin, key) && dn_options_given(plugin, key))
-		return dn_options_text(plugin, key);
-	return dn_options_text(own, key);
+	if (t->file->format == DN_FORMAT_LIST)
+		return n < 1 ? 1 : n > 16 ? 16 : n;
+	return n >= 4 ? 2 : 1;
 }
 
 static int fill_config(struct training *t, struct dn_loop_config *c)
 {
 	const struct dn_options *f = t->s.c->flags;
-	const char *every = setting(t, "save_every");
-	const char *keep = setting(t, "keep");
+	const char *every = dn_options_text(f, "save_every");
 	int64_t n = 0;
 
 	*c = (struct dn_loop_config){
@@ -205,14 +222,14 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 		.top = (int)t->file->top,
 		.seed = t->s.run.seed,
 		.shuffle = t->shuffle,
-		.loader_threads = t->s.run.threads >= 12 ? t->s.run.threads / 4 : t->s.run.threads >= 4 ? 2 : 1,
+		.loader_threads = loader_threads(t),
 		.force = dn_options_on(f, "force"),
 		.options = f,
 		.plugin_options = t->s.plugin_options,
 		.plugin = t->s.plugin.p ? t->s.plugin.p->name : NULL,
 		.events = { .step = on_step, .saved = on_saved, .valid = on_valid, .arg = t },
 	};
-	if (every && strcmp(every, "off")) {
+	if (every) {
 		if (dn_parse_int(every, &n) == DN_NUM_WHOLE)
 			c->save_every = n;
 		else if (dn_parse_int(every, &n) == DN_NUM_PREFIX && dn_ends(every, "m"))
@@ -220,11 +237,7 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 		else
 			return dn_fail(-EINVAL, "save_every=%.100s: wanted a number of updates, or minutes as in 10m", every);
 	}
-	if (keep && dn_parse_int(keep, &n) != DN_NUM_WHOLE)
-		return dn_fail(-EINVAL, "keep=%.100s: not a whole number", keep);
-	c->keep = (int)n;
-	if (!keep)
-		c->keep = 3;
+	c->keep = (int)dn_options_int(f, "keep");
 	return 0;
 }
 

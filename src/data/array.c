@@ -167,6 +167,8 @@ void data_array_close(struct data_array *a)
 {
 	data_unmap(a->map, a->map_bytes);
 	dn_free(a->owned);
+	if (a->file)
+		close(a->file - 1);
 	*a = (struct data_array){ 0 };
 }
 

@@ -21,6 +21,8 @@ struct data_array {
 	void *map;
 	size_t map_bytes;
 	void *owned;                    /* what a gzip file holds, unpacked */
+	int file;                       /* descriptor + 1 after data_array_unmap(), which leaves no data */
+	int64_t file_at;                /* of the first element */
 };
 
 /* Whole file, read-only; an empty one is an error. */
@@ -44,6 +46,11 @@ void data_array_close(struct data_array *a);    /* legal on a zeroed one */
 
 /* Elements [at, at + n) as floats; 8-bit types divided by 255 when @scale. */
 void data_floats(const struct data_array *a, int64_t at, int64_t n, bool scale, float *out);
+/* data_array_unmap() - from here on elements are read from the file when they are wanted: data_read_floats() only */
+int data_array_unmap(struct data_array *a, const char *path);
+/* As data_floats(), of any array; by any number of threads at a time. */
+int data_read_floats(const struct data_array *a, const char *path, int64_t at, int64_t n, bool scale, float *out);
+int data_array_hash(const struct data_array *a, const char *path, uint64_t *out);
 int64_t data_whole(const struct data_array *a, int64_t i);      /* of an integer type */
 
 #endif

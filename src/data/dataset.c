@@ -15,6 +15,7 @@
 struct arrays {
 	struct data_array x, truth;
 	const char *x_path, *truth_path;        /* borrowed during open only; truth_path may be NULL */
+	char *truth_file;                       /* own copy, of dense targets: read on, so messages name it */
 };
 
 int dataset_get_class(const struct dn_dataset *ds, int64_t i, int64_t k, float *t, int64_t n_truths, int64_t *cls)
@@ -50,12 +51,11 @@ static int arrays_get(const struct dn_dataset *ds, int64_t i, const struct dn_sa
 		return dn_fail(-EINVAL, "%s: targets have %lld values, asked for are %lld", ds->path, (long long)ds->truths,
 			       (long long)n_truths);
 	err = dataset_get_class(ds, i, classes && here ? data_whole(&a->truth, i) : -1, t, n_truths, cls);
-	if (err)
-		return err;
-	data_floats(&a->x, i * ds->inputs, ds->inputs, true, x);
-	if (n_truths && ds->truths)
-		data_floats(&a->truth, i * ds->truths, ds->truths, false, t);
-	return 0;
+	if (!err)
+		err = data_read_floats(&a->x, ds->path, i * ds->inputs, ds->inputs, true, x);
+	if (!err && n_truths && ds->truths)
+		err = data_read_floats(&a->truth, a->truth_file, i * ds->truths, ds->truths, false, t);
+	return err;
 }
 
 static void arrays_close(struct dn_dataset *ds)
@@ -64,6 +64,7 @@ static void arrays_close(struct dn_dataset *ds)
 
 	data_array_close(&a->x);
 	data_array_close(&a->truth);
+	dn_free(a->truth_file);
 	dn_free(a);
 }
 
@@ -145,21 +146,26 @@ static int check_truth(struct dn_dataset *ds, const struct arrays *a, const stru
 	return 0;
 }
 
-static uint64_t hash_of(const struct arrays *a)
+static int hash_of(const struct arrays *a, uint64_t *out)
 {
 	uint64_t all[4 + 2 * DATA_MAX_DIMS] = { 0 };
 	const struct data_array *both[2] = { &a->x, &a->truth };
 	size_t n = 0;
+	int err = 0;
 
-	for (int k = 0; k < 2; k++) {
-		bool bytes = both[k]->data && (k == 1 || both[k]->bytes <= HASH_ALL_BYTES);
+	for (int k = 0; k < 2 && !err; k++) {
+		bool bytes = both[k]->n > 0 && (k == 1 || both[k]->bytes <= HASH_ALL_BYTES);
 
 		all[n++] = (uint64_t)both[k]->bytes << 8 | (uint64_t)both[k]->type;
-		all[n++] = bytes ? dn_hash(both[k]->data, both[k]->bytes) : 0;
+		if (bytes)
+			err = data_array_hash(both[k], k ? a->truth_path : a->x_path, &all[n]);
+		n++;
 		for (int i = 0; i < DATA_MAX_DIMS; i++)
 			all[n++] = i < both[k]->n_dims ? (uint64_t)both[k]->shape[i] : 0;
 	}
-	return dn_hash(all, sizeof(all));
+	if (!err)
+		*out = dn_hash(all, sizeof(all));
+	return err;
 }
 
 static int open_array(struct data_array *a, const char *path, enum dn_format format)
@@ -213,9 +219,16 @@ int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct
 		if (!err)
 			err = check_truth(ds, a, d, c->truths);
 	}
+	if (!err)
+		err = data_array_unmap(&a->x, a->x_path);
+	if (!err && ds->truths) {       /* class numbers are few bytes */
+		a->truth_file = dn_strdup(a->truth_path);
+		err = a->truth_file ? data_array_unmap(&a->truth, a->truth_path) : -ENOMEM;
+	}
+	if (!err)
+		err = hash_of(a, &ds->hash);
 	if (err)
 		return err;
-	ds->hash = hash_of(a);
 	a->x_path = a->truth_path = NULL;
 	return 0;
 }

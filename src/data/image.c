@@ -85,8 +85,7 @@ out:
 /* One of the kinds that are read, by its first bytes; a TGA has none. */
 static bool known_start(const unsigned char *p, size_t n)
 {
-	return image_is_png(p, n) || image_is_jpeg(p, n) || image_starts(p, n, "BM", 2) || image_starts(p, n, "P5", 2) ||
-	       image_starts(p, n, "P6", 2);
+	return image_is_png(p, n) || image_is_jpeg(p, n) || image_is_pnm(p, n) || image_starts(p, n, "BM", 2);
 }
 
 static int cannot_decode(const char *path, const unsigned char *p, size_t n, const char *why)
@@ -96,14 +95,6 @@ static int cannot_decode(const char *path, const unsigned char *p, size_t n, con
 	if (!known_start(p, n))
 		return data_fail_kind(path, "an image (" KINDS ")", p, n);
 	return dn_fail(-EINVAL, DATA_PATH ": the image cannot be decoded: %s", path, why);
-}
-
-static int check_size(const char *path, int64_t w, int64_t h)
-{
-	if (w < 1 || h < 1 || w > DN_IMAGE_MAX_SIDE || h > DN_IMAGE_MAX_SIDE || w * h > DN_IMAGE_MAX_PIXELS)
-		return dn_fail(-EFBIG, DATA_PATH ": an image of %lld x %lld pixels; read are sides of 1 to %d, at most %lld pixels", path,
-			       (long long)w, (long long)h, DN_IMAGE_MAX_SIDE, (long long)DN_IMAGE_MAX_PIXELS);
-	return 0;
 }
 
 static int64_t be32(const unsigned char *p)
@@ -122,15 +113,20 @@ int image_decode_bytes(struct image_arena *a, const unsigned char *p, size_t n, 
 			       path, (long long)c);
 	if (data_text_only(p, n) && !known_start(p, n))
 		return cannot_decode(path, p, n, "");   /* the test for TGA takes much for one */
+	if (image_is_pnm(p, n))
+		return image_decode_pnm(a, p, n, path, c, out);
 	if (image_is_png(p, n) && n >= 24) {          /* the decoder would call it unknown */
-		err = check_size(path, be32(p + 16), be32(p + 20));
+		err = image_check_size(path, be32(p + 16), be32(p + 20));
 		if (err)
 			return err;
 	}
+	err = image_is_jpeg(p, n) ? image_check_jpeg(path, p, n) : 0;
+	if (err)
+		return err;
 	why = image_stb_info(a, p, n, &w, &h, &file_c);
 	if (why)
 		return cannot_decode(path, p, n, why);
-	err = check_size(path, w, h);
+	err = image_check_size(path, w, h);
 	if (!err)
 		err = image_check(path, p, n, w, h);
 	if (err)

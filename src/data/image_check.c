@@ -22,6 +22,14 @@ bool image_is_jpeg(const unsigned char *p, size_t n)
 	return image_starts(p, n, "\xff\xd8", 2);
 }
 
+int image_check_size(const char *path, int64_t w, int64_t h)
+{
+	if (w < 1 || h < 1 || w > DN_IMAGE_MAX_SIDE || h > DN_IMAGE_MAX_SIDE || w * h > DN_IMAGE_MAX_PIXELS)
+		return dn_fail(-EFBIG, DATA_PATH ": an image of %lld x %lld pixels; read are sides of 1 to %d, at most %lld pixels", path,
+			       (long long)w, (long long)h, DN_IMAGE_MAX_SIDE, (long long)DN_IMAGE_MAX_PIXELS);
+	return 0;
+}
+
 static int64_t le(const unsigned char *p, int bytes)
 {
 	int64_t x = 0;
@@ -31,33 +39,16 @@ static int64_t le(const unsigned char *p, int bytes)
 	return x;
 }
 
-/* Bytes that a PPM or PGM of these sizes has, with its header: three numbers, blanks and comments between. */
-static int64_t pnm_bytes(const unsigned char *p, size_t n, int64_t values)
-{
-	int64_t number = 0;
-	size_t at = 2;
-
-	for (int k = 0; k < 3; k++) {
-		while (at < n && strchr(" \t\r\n\v\f#", p[at]) && p[at]) {
-			bool comment = p[at++] == '#';
-
-			while (comment && at < n && p[at] != '\n' && p[at] != '\r')
-				at++;
-		}
-		for (number = 0; at < n && p[at] >= '0' && p[at] <= '9' && number < 100000; at++)
-			number = 10 * number + p[at] - '0';
-	}
-	return (int64_t)at + 1 + values * (number > 255 ? 2 : 1);
-}
-
 static int64_t tga_bytes(const unsigned char *p, size_t n, int64_t pixels)
 {
-	int64_t map;
+	int64_t pixel, head;
 
-	if (n < 18 || p[2] >= 8)                /* run lengths */
+	if (n < 18)
 		return 18;
-	map = p[1] ? le(p + 5, 2) * ((p[7] + 7) / 8) : 0;
-	return 18 + p[0] + map + pixels * ((p[16] + 7) / 8);
+	pixel = (p[16] + 7) / 8;
+	head = 18 + p[0] + (p[1] ? le(p + 5, 2) * ((p[7] + 7) / 8) : 0);
+	/* run lengths: a pixel and a byte for 128 of them at most */
+	return head + (p[2] < 8 ? pixels * pixel : (pixels + 127) / 128 * (1 + pixel));
 }
 
 static int64_t bmp_bytes(const unsigned char *p, size_t n, int w, int h)
@@ -107,7 +98,7 @@ static bool tables_fit(const unsigned char *p, size_t n)
 }
 
 /* The decoder trusts the counts of codes, and says little about a file that ends too soon. */
-static int check_jpeg(const char *path, const unsigned char *p, size_t n)
+int image_check_jpeg(const char *path, const unsigned char *p, size_t n)
 {
 	size_t at = 2;
 	int m;
@@ -130,16 +121,37 @@ static int check_jpeg(const char *path, const unsigned char *p, size_t n)
 	return 0;
 }
 
+static bool is_progressive(const unsigned char *p, size_t n)
+{
+	size_t at = 2;
+	int m;
+
+	while ((m = next_marker(p, n, &at)) && m != 0xd9 && at + 2 <= n) {
+		if (m == 0xc2)
+			return true;
+		if (m != 0x01 && m != 0xd8)
+			at += (size_t)p[at] << 8 | p[at + 1];
+	}
+	return false;
+}
+
+/* What deflate can have packed 1032 to 1. */
+static int64_t png_bytes(const unsigned char *p, size_t n, int64_t w, int64_t h)
+{
+	static const unsigned char channels[7] = { 1, 0, 3, 1, 2, 0, 4 };
+	int64_t bits = n > 25 && p[25] < 7 ? (int64_t)p[24] * channels[p[25]] : 1;
+
+	return h * (1 + (w * bits + 7) / 8) / 1032;
+}
+
 int image_check(const char *path, const unsigned char *p, size_t n, int w, int h)
 {
 	int64_t pixels = (int64_t)w * h, need = 0;
 
-	if (image_is_png(p, n))                       /* deflate packs 1032 to 1, and a pixel has at least a bit */
-		need = pixels / (8 * 1032);
-	else if (image_is_jpeg(p, n))   /* a progressive one can have a bit for 512 pixels */
-		need = pixels / (8 * 512);
-	else if (image_starts(p, n, "P5", 2) || image_starts(p, n, "P6", 2))
-		need = pnm_bytes(p, n, pixels * (p[1] == '6' ? 3 : 1));
+	if (image_is_png(p, n))
+		need = png_bytes(p, n, w, h);
+	else if (image_is_jpeg(p, n))           /* a block of 64 pixels has two bits, a progressive one can do with one */
+		need = pixels / (is_progressive(p, n) ? 512 : 256);
 	else if (image_starts(p, n, "BM", 2))
 		need = bmp_bytes(p, n, w, h);
 	else
@@ -147,5 +159,5 @@ int image_check(const char *path, const unsigned char *p, size_t n, int w, int h
 	if (need > (int64_t)n)
 		return dn_fail(-EINVAL, DATA_PATH ": says that it has %d x %d pixels, for which its %zu bytes are too few", path, w, h,
 			       n);
-	return image_is_jpeg(p, n) ? check_jpeg(path, p, n) : 0;
+	return 0;
 }

@@ -34,7 +34,13 @@ const char *image_stb_decode(struct image_arena *a, const unsigned char *p, size
 bool image_starts(const unsigned char *p, size_t n, const char *with, size_t k);
 bool image_is_png(const unsigned char *p, size_t n);
 bool image_is_jpeg(const unsigned char *p, size_t n);
-/* image_check() - the @n bytes can hold @w x @h pixels, and nothing in them leads the decoder astray */
+bool image_is_pnm(const unsigned char *p, size_t n);
+/* image_decode_pnm() - of what image_is_pnm() */
+int image_decode_pnm(struct image_arena *a, const unsigned char *p, size_t n, const char *path, int64_t c, struct dn_view *out);
+int image_check_size(const char *path, int64_t w, int64_t h);
+/* image_check_jpeg() - nothing in it leads the decoder astray; before anything is asked of that */
+int image_check_jpeg(const char *path, const unsigned char *p, size_t n);
+/* image_check() - the @n bytes can hold @w x @h pixels */
 int image_check(const char *path, const unsigned char *p, size_t n, int w, int h);
 
 /* A file as @c channels; the view is valid until the arena's next reset, which the call itself starts with. */

@@ -1,6 +1,7 @@
 /* Classes of images by their paths: every label that is part of the path is a class of the image. */
 #include "data/truth_priv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +129,7 @@ static int match_path(struct truth *t, struct letters *l, const char *path, int6
 	int64_t from = *n;
 	int err = 0;
 
+	assert(l->node && l->same && l->seen);
 	for (; *path && !err; path++) {
 		const char *s = path;
 		int32_t at = child_of(l, 0, (unsigned char)*s);

@@ -319,8 +319,9 @@ static int common_keys(struct dn_layer *l, struct dn_section *s)
 
 static int share_key(struct dn_layer *l, struct dn_section *s)
 {
-	int64_t v;
-	int at, err;
+	int64_t v = 0;
+	int at = 0;
+	int err;
 
 	l->owner = l->index;
 	l->uses = 1;

@@ -125,7 +125,7 @@ int dn_net_resize(struct dn_net *net, int64_t w, int64_t h)
 {
 	struct net_priv *priv = net->priv;
 	int to = find_shape(priv, w, h);
-	struct net_shape *from = priv->n_shapes ? &priv->shapes[priv->shape] : NULL;
+	struct net_shape *from;
 
 	if (!net->arena)
 		return dn_fail(-EINVAL, "net: resized before dn_net_alloc()");
@@ -133,6 +133,7 @@ int dn_net_resize(struct dn_net *net, int64_t w, int64_t h)
 		return 0;
 	if (to < 0)
 		return dn_fail(-EINVAL, "net: an input of %lld x %lld was not planned", (long long)w, (long long)h);
+	from = &priv->shapes[priv->shape];
 	for (int i = 0; i < net->n_layers; i++)
 		priv->shapes[to].layers[i].block = net->layers[i].block;
 	keep(net, from);

@@ -42,7 +42,7 @@ extern "C" {
 struct dn_run {                 /* a command that runs a net, as the core knows it */
 	const char *verb;               /* "classifier train" */
 	struct dn_cfg *cfg;
-	const struct dn_options *options;       /* the plugin's own keys, resolved: cfg section, then command line */
+	struct dn_options *options;     /* the plugin's own keys: cfg section, then command line; its init settles what is open */
 	struct dn_group group;          /* alone, until the plugin's init sets it */
 	int threads;                    /* 0 = not chosen: the core divides usable cores by ranks_on_host after init */
 	uint64_t seed;

@@ -68,7 +68,7 @@ static int add_text(struct dn_buf *b, const char *key, const char *s)
 /* float32 with 9 digits, which tell every float from its neighbours */
 static int add_loss(struct dn_buf *b, double loss)
 {
-	return isfinite(loss) ? dn_buf_printf(b, ",\"loss\":%.9g", (double)(float)loss) :
+	return isfinite((float)loss) ? dn_buf_printf(b, ",\"loss\":%.9g", (double)(float)loss) :
 		dn_buf_printf(b, ",\"loss\":null,\"nonfinite\":\"%s\"", isnan(loss) ? "nan" : "inf");
 }
 

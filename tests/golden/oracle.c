@@ -142,6 +142,11 @@ static int norm_channels(const layer *l)
 	return l->type == CONNECTED ? l->outputs : 0;
 }
 
+static size_t local_weights(const layer *l)
+{
+	return (size_t)l->size * l->size * l->c * l->n * l->out_w * l->out_h;
+}
+
 static void init(char *cfg, uint64_t seed, char *out)
 {
 	network *net = load(cfg, NULL);
@@ -158,6 +163,11 @@ static void init(char *cfg, uint64_t seed, char *out)
 		if (l->type == CONVOLUTIONAL || l->type == CONNECTED) {
 			fill_uniform(l->biases, nb, -.2, .2);
 			fill_uniform(l->weights, nw, -range, range);
+		}
+		if (l->type == LOCAL) {         /* its own constructor fills the first place only */
+			range = sqrt(6.0 / (l->size * l->size * l->c));
+			fill_uniform(l->biases, l->outputs, -.2, .2);
+			fill_uniform(l->weights, local_weights(l), -range, range);
 		}
 		fill_uniform(l->scales, norm_channels(l), .5, 1.5);
 	}
@@ -197,6 +207,8 @@ static void layout(char *cfg)
 		long weights = l->type == CONVOLUTIONAL ? (long)l->size * l->size * l->c / (l->groups ? l->groups : 1) * l->n :
 						    (long)l->inputs * l->outputs;
 
+		if (l->type == LOCAL)
+			printf("oracle: %d.biases %d\noracle: %d.weights %zu\n", i, l->outputs, i, local_weights(l));
 		if (l->type == CONVOLUTIONAL || l->type == CONNECTED)
 			printf("oracle: %d.biases %d\n", i, l->type == CONVOLUTIONAL ? l->n : l->outputs);
 		if (l->type == CONNECTED)

@@ -19,10 +19,10 @@ if [ -z "$peer" ] || [ ! -d "$peer_cfg" ]; then
 fi
 
 # cfg:width of the image; 0 keeps the cfg's own. Batch norms at 1x1 would normalise a handful of values: 64 is enough for most.
-# Not here, since this version has no such section or key: darknet9000 (a softmax tree), strided and vgg-16 ([crop]), detectors, rnn.
+# Not here, since this version has no such section: detectors, rnn.
 quick="tiny:64 darknet19:64 resnet18:64 resnet50:64 resnext50:64 densenet201:64 extraction:64 cifar:0"
 rest="alexnet:0 cifar.test:0 darknet:64 darknet19_448:96 darknet53:64 darknet53_448:96 extraction.conv:64 extraction22k:64
-	jnet-conv:0 resnet34:64 resnet101:64 resnet152:64 resnext101-32x4d:64 resnext152-32x4d:64 vgg-conv:64 writing:64"
+	jnet-conv:0 resnet34:64 resnet101:64 resnet152:64 resnext101-32x4d:64 resnext152-32x4d:64 vgg-conv:64 writing:64 vgg-16:0 strided:0 darknet9000:64"
 list=$quick
 [ "${ALL:-0}" = 1 ] && list="$quick $rest"
 [ $# -gt 0 ] && list=$*

@@ -69,6 +69,7 @@ const struct dn_backend dn_backend_cpu = {
 	.dropout_forward = cpu_dropout_forward,
 	.dropout_backward = cpu_dropout_backward,
 	.softmax = cpu_softmax,
+	.softmax_loss = cpu_softmax_loss,
 	.softmax_groups = cpu_softmax_groups,
 	.tree_truth = cpu_tree_truth,
 	.cost = cpu_cost,

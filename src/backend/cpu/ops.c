@@ -363,6 +363,41 @@ int cpu_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p,
 	return 0;
 }
 
+/* -log of the softmax at k: log1p of the others where k is the largest, so that nothing is lost near p = 1 */
+static double row_loss(int64_t cols, double temperature, const float *x, int64_t k)
+{
+	double max = (double)x[k], sum = 0;
+
+	for (int64_t i = 0; i < cols; i++)
+		max = (double)x[i] > max ? (double)x[i] : max;
+	for (int64_t i = 0; i < cols; i++)
+		if (i != k)
+			sum += exp(((double)x[i] - max) / temperature);
+	if ((double)x[k] == max)
+		return log1p(sum);
+	return (max - (double)x[k]) / temperature + log(sum + exp(((double)x[k] - max) / temperature));
+}
+
+int cpu_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
+		     double *loss)
+{
+	int nt = stream_threads(st);
+	int64_t step = (rows + SUM_CHUNKS - 1) / SUM_CHUNKS;
+	double part[SUM_CHUNKS], sum = 0;
+
+	#pragma omp parallel for schedule(static) num_threads(nt) if (rows * cols >= CPU_PARALLEL_MIN)
+	for (int c = 0; c < SUM_CHUNKS; c++) {
+		part[c] = 0;
+		for (int64_t i = c * step * cols; i < (c + 1) * step * cols && i < rows * cols; i++)
+			if (t[i] != 0 && t[i] != DN_IGNORE)
+				part[c] += row_loss(cols, (double)temperature, x + i / cols * cols, i % cols);
+	}
+	for (int c = 0; c < SUM_CHUNKS; c++)
+		sum += part[c];
+	*loss = sum;
+	return 0;
+}
+
 /* --- element-wise --- */
 
 int cpu_axpby(struct dn_stream *st, int64_t n, float alpha, const float *x, float beta, float *y)

@@ -291,6 +291,24 @@ int ref_softmax(struct dn_stream *st, int64_t rows, int64_t cols, float temperat
 	return 0;
 }
 
+int ref_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
+		     double *loss)
+{
+	*loss = 0;
+	for (int64_t r = 0; r < rows; r++)
+		for (int64_t k = 0; k < cols; k++) {
+			long double sum = 0;
+
+			if (t[r * cols + k] == 0 || t[r * cols + k] == DN_IGNORE)
+				continue;
+			for (int64_t i = 0; i < cols; i++)
+				if (i != k)
+					sum += expl(((long double)x[r * cols + i] - x[r * cols + k]) / temperature);
+			*loss += (double)log1pl(sum);
+		}
+	return 0;
+}
+
 int ref_softmax_groups(struct dn_stream *st, const struct dn_softmax_desc *d, const float *x, float *y)
 {
 	int err = softmax_desc_check(d);

@@ -67,6 +67,7 @@ const struct dn_backend dn_backend_ref = {
 	.dropout_forward = ref_dropout_forward,
 	.dropout_backward = ref_dropout_backward,
 	.softmax = ref_softmax,
+	.softmax_loss = ref_softmax_loss,
 	.softmax_groups = ref_softmax_groups,
 	.tree_truth = ref_tree_truth,
 	.cost = ref_cost,

@@ -37,6 +37,8 @@ int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, in
 			const float *x, float *y);
 int ref_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
 			 const float *dy, float *dx, bool acc);
+int ref_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
+		     double *loss);
 int ref_softmax(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, float *y);
 int ref_softmax_groups(struct dn_stream *st, const struct dn_softmax_desc *d, const float *x, float *y);
 int ref_tree_truth(struct dn_stream *st, const struct dn_tree_desc *d, int64_t n, const float *t, float *out);

@@ -1,6 +1,6 @@
 /* [local]: a convolution whose weights and biases differ at every output point.
  *
- * pad counts pixels of zeros on the left and above; with any pad the output has ceil(size / stride) points a side, and what
+ * pad counts pixels of zeros on the left and above; with any pad the output has ceil(side / stride) points a side, and what
  * lies right of or below the input is zero too. All points get random first values (Darknet fills the first point
  * only and leaves the others at zero).
  */

@@ -46,7 +46,7 @@ static int softmax_tree(struct dn_layer *l, struct dn_section *s)
 static int softmax_keys(struct dn_layer *l, struct dn_section *s)
 {
 	struct softmax *sm = l->priv;
-	int64_t noloss, groups, spatial;
+	int64_t noloss, groups, spatial = 0;
 	double t;
 	int err = dn_section_int(s, "groups", 1, 1, l->inputs < INT32_MAX ? l->inputs : INT32_MAX, &groups);
 
@@ -108,7 +108,12 @@ static int softmax_forward(struct dn_layer *l)
 		return err;
 	if (net->truth && sm->tree)
 		err = be->tree_truth(net->compute, &sm->tree->desc, l->batch, net->truth, sm->truth);
-	return err ? err : layer_loss(l, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
+	if (!err)
+		err = layer_loss(l, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
+	if (!err && net->truth && !sm->desc.group_at && sm->desc.hw == 1)
+		err = be->softmax_loss(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups,
+				       sm->desc.temperature, dn_layer_x(l, 0), net->truth, &l->cost);
+	return err;
 }
 
 static int softmax_backward(struct dn_layer *l)

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Memory as the kernel sees it: what planned memory does not cover is small, and does not grow.
+#
+# Growth: 256 KiB from the second step on, saves and evaluations included. Above planned memory: a rank's high-water mark, less
+# that of a net of one neuron, is within 5 % + 16 MiB of the plan (code that the math library generates, MPI's buffers).
+. "$(dirname "$0")/lib.bash"
+cfg=$tmp/net.cfg
+
+cat > "$tmp/peak.py" <<-'EOF'
+import os, resource, subprocess, sys
+status = subprocess.run(sys.argv[2:]).returncode
+with open(sys.argv[1] + "." + os.environ.get("OMPI_COMM_WORLD_RANK", "0"), "w") as f:
+    f.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))
+sys.exit(status)
+EOF
+
+peak() { # peak NAME RANKS FLAGS...: train, and leave each rank's high-water mark in $tmp/peak.NAME.RANK
+	local name=$1
+	wrap=(python3 "$tmp/peak.py" "$tmp/peak.$name")
+	shift
+	ranks "$@" -backup "$tmp/b.$name" -log "$tmp/$name.log"
+	[ $status = 0 ] || { bad "$name: status $status"; tail -n 20 "$tmp/err"; }
+}
+
+# wide layers: buffers of the math library near the size at which the C library changes where it takes memory from
+net "$cfg" 1 40 3000
+sed -i 's/^filters=9/filters=32/' "$cfg"
+for n in 1 2; do
+	peak "grow$n" "$n" -valid 11 -save_every 9
+	python3 - "$tmp/grow$n.log" "$n" <<-'EOF' || bad "$n ranks: resident memory grows"
+	import json, sys
+	rss = [e["rss_bytes"] for e in map(json.loads, open(sys.argv[1])) if e["event"] == "step"]
+	print("%s ranks: growth from step 2 to %d: %d KiB" % (sys.argv[2], len(rss), (rss[-1] - rss[1]) // 1024))
+	sys.exit(rss[-1] - rss[1] > 256 << 10)
+	EOF
+done
+
+sed -e '/^\[block\]/,$d' -e 's/^max_batches=.*/max_batches=2/' "$cfg" > "$tmp/one.cfg"
+printf '[connected]\noutput=1\nactivation=linear\n[connected]\noutput=10\nactivation=linear\n[softmax]\n' >> "$tmp/one.cfg"
+cfg=$tmp/one.cfg
+peak one 2
+cfg=$tmp/net.cfg
+net "$cfg" 0 3 9000
+sed -i 's/^filters=9/filters=256/' "$cfg"
+peak large 2 -save_every 2 -valid 2
+"$bin" fsdp plan "$cfg" -world 2 -json -threads 1 > "$tmp/plan.json" || bad "plan"
+python3 - "$tmp" <<-'EOF' || bad "high-water mark"
+import json, sys
+tmp = sys.argv[1]
+total = json.load(open(tmp + "/plan.json"))["total_bytes"]
+assert total > 400 << 20, total
+for r in (0, 1):
+    above = int(open("%s/peak.large.%d" % (tmp, r)).read()) - int(open("%s/peak.one.%d" % (tmp, r)).read())
+    print("rank %d: planned %.1f MiB, above one neuron %.1f MiB" % (r, total / 2**20, above / 2**20))
+    assert abs(above - total) <= .05 * total + (16 << 20)
+EOF
+finish
