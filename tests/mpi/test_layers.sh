@@ -158,6 +158,13 @@ echo -n "$what:"
 for n in $all; do
 	run ranks$n "$n"
 	whole "$tmp/ranks$n.log" "$n"
+	"$bin" fsdp plan "$cfg" -world "$n" -threads 1 -json > "$tmp/plan.json"
+	python3 - "$tmp/ranks$n.log" "$tmp/plan.json" <<-'EOF' || bad "$what: $n ranks: the offline plan"
+	import json, sys
+	ran = [json.loads(l) for l in open(sys.argv[1])][-1]["ranks"][0]["regions"]
+	plan = json.load(open(sys.argv[2]))["regions"]
+	assert {g["name"]: g["planned_bytes"] for g in ran} == {g["name"]: g["planned_bytes"] for g in plan}, (ran, plan)
+	EOF
 	if [ "$n" = 1 ]; then
 		same plain ranks1
 		echo -n " same"
