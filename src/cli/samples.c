@@ -18,7 +18,9 @@ int samples_cifar(struct dn_datafile **out)
 	struct dn_buf b = { 0 };
 	int err;
 
-	err = dn_buf_printf(&b, "format=cifar\nclasses=10\nlabels=data/cifar/labels.txt\nbackup=backup\nvalid=%stest_batch.bin\ntrain=", dir);
+	err = dn_buf_printf(&b, "format=cifar\nclasses=10\nlabels=data/cifar/labels.txt\nbackup=backup\n");
+	if (!err)
+		err = dn_buf_printf(&b, "valid=%stest_batch.bin\ntrain=", dir);
 	for (int i = 1; i <= 5 && !err; i++)
 		err = dn_buf_printf(&b, "%s%sdata_batch_%d.bin", i > 1 ? "," : "", dir, i);
 	if (!err)

@@ -99,13 +99,15 @@ static int run_look(struct dn_command *c)
 
 static const struct dn_option look_flags[] = {
 	{ .key = "n", .type = DN_OPT_INT, .def = "32", .min = 1, .max = 1e6, .arg = "N", .help = "samples" },
-	{ .key = "columns", .type = DN_OPT_INT, .def = "8", .min = 1, .max = 1e6, .arg = "N", .help = "samples in a row of the sheet" },
+	{ .key = "columns", .type = DN_OPT_INT, .def = "8", .min = 1, .max = 1e6, .arg = "N",
+	  .help = "samples in a row of the sheet" },
 	{ .key = NULL }
 };
 static const struct dn_option *const tables[] = { look_flags, cli_seed_flags, bare_flags, NULL };
 
 const struct dn_verb verb_look = {
-	.name = "look", .args = "DATA CFG [OUT.png]", .summary = "augmented training samples on one sheet, look.png if OUT is not given",
+	.name = "look", .args = "DATA CFG [OUT.png]",
+	.summary = "augmented training samples on one sheet, look.png if OUT is not given",
 	.min_args = 2, .max_args = 3, .flags = tables, .run = run_look,
 };
 

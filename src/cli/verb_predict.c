@@ -250,7 +250,8 @@ static int run_predict(struct dn_command *c)
 }
 
 static const struct dn_option predict_flags[] = {
-	{ .key = "t", .type = DN_OPT_INT, .min = 1, .max = INT32_MAX, .arg = "K", .help = "classes to print (unset: the data file's top)" },
+	{ .key = "t", .type = DN_OPT_INT, .min = 1, .max = INT32_MAX, .arg = "K",
+	  .help = "classes to print (unset: the data file's top)" },
 	{ .key = "top", .type = DN_OPT_INT, .min = 1, .max = INT32_MAX, .arg = "K", .help = "the same" },
 	{ .key = NULL }
 };

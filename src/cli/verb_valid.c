@@ -140,6 +140,7 @@ const struct dn_verb verb_classifier_valid = {
 };
 
 const struct dn_verb verb_cifar_test = {
-	.name = "cifar test", .args = "[X.data] CFG WEIGHTS", .summary = "the share of CIFAR-10's test images that are classified right",
+	.name = "cifar test", .args = "[X.data] CFG WEIGHTS",
+	.summary = "the share of CIFAR-10's test images that are classified right",
 	.min_args = 2, .max_args = 3, .flags = valid_tables, .run = run_cifar_test,
 };

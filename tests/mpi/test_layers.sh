@@ -158,7 +158,7 @@ echo -n "$what:"
 for n in $all; do
 	run ranks$n "$n"
 	whole "$tmp/ranks$n.log" "$n"
-	"$bin" fsdp plan "$cfg" -world "$n" -threads 1 -json > "$tmp/plan.json"
+	"$bin" fsdp plan "$cfg" -world "$n" -threads 1 -json > "$tmp/plan.json" 2> "$tmp/err"
 	python3 - "$tmp/ranks$n.log" "$tmp/plan.json" <<-'EOF' || bad "$what: $n ranks: the offline plan"
 	import json, sys
 	ran = [json.loads(l) for l in open(sys.argv[1])][-1]["ranks"][0]["regions"]
