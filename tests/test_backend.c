@@ -120,6 +120,9 @@ static const struct conv_case conv_cases[] = {
 	{ 1, 4, 12, 12, 8, 3, 1, 2, 2, 1 },    { 2, 16, 11, 11, 16, 3, 2, 3, 3, 1 },  { 1, 32, 9, 9, 32, 3, 1, 2, 2, 32 },
 	{ 1, 5, 10, 10, 3, 4, 3, 1, 1, 1 },    { 2, 16, 10, 10, 16, 2, 2, 0, 1, 1 },  { 1, 3, 8, 8, 16, 3, 1, 5, 1, 1 },
 	{ 1, 16, 10, 11, 16, 3, 4, 0, 1, 1 },  { 1, 1, 28, 28, 8, 5, 1, 2, 1, 1 },    { 1, 512, 3, 3, 64, 3, 1, 1, 1, 1 },
+	/* weights that outweigh the data: one product over the batch, all passes above 2^20 weights */
+	{ 3, 64, 2, 2, 80, 1, 1, 0, 1, 1 },    { 2, 96, 3, 2, 64, 1, 2, 1, 1, 1 },    { 2, 256, 3, 3, 512, 3, 1, 1, 1, 1 },
+	{ 3, 260, 5, 4, 452, 3, 2, 1, 1, 1 },  { 2, 256, 1, 4, 512, 3, 1, 3, 2, 1 },  { 1, 512, 4, 4, 256, 3, 1, 0, 1, 1 },
 };
 
 static struct dn_conv_desc conv_desc(const struct conv_case *t, bool train, bool bias, enum dn_act act)

@@ -1,4 +1,5 @@
-/* The ops of the cpu table: dnn.c (oneDNN), ops.c (element-wise), plane.c (over planes and channels). */
+/* The ops of the cpu table: dnn.c (oneDNN), gemm_conv.c (convolutions as one product), ops.c (element-wise), plane.c (over
+ * planes and channels). */
 #ifndef DN_BACKEND_CPU_PRIV_H
 #define DN_BACKEND_CPU_PRIV_H
 #include "backend/cpu/stream.h"
@@ -31,6 +32,15 @@ int cpu_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const fl
 			      void *ws);
 int cpu_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx,
 			   bool acc, void *ws);
+
+/* gemm_conv.c: backward data and weights overwrite; @ws: gemm_conv_bytes() */
+size_t gemm_conv_bytes(const struct dn_conv_desc *d);
+int gemm_conv_forward(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *w, const float *bias,
+		      float *y, void *ws);
+int gemm_conv_backward_weights(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy, float *dw,
+			       void *ws);
+int gemm_conv_backward_data(struct dn_stream *st, const struct dn_conv_desc *d, const float *dy, const float *w, float *dx,
+			    void *ws);
 
 int cpu_gemm(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
 	     int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
