@@ -10,7 +10,7 @@ packages=(
 	libcjson-dev                    # checkpoints' meta.json
 	libxxhash-dev                   # checksums
 	zlib1g-dev
-	libstb-dev                      # decoding images
+	libstb-dev                      # decoding and writing images
 	libcunit1-dev                   # tests
 	python3                         # demo and tests read JSON logs with it
 )

@@ -87,12 +87,15 @@ static int plan_build(struct fsdp_plan **out, struct offline *o, const struct dn
 		.train = true,
 		.legacy_bn = dn_options_on(f, "legacy-bn"),
 		.keep_output = -1,
+		.multi_scale = true,
 	};
 	struct fsdp_options options;
 	int err = fsdp_options_resolve(keys, &options);
 
 	if (!err)
 		err = offline_build(o, dn_options_text(f, "backend"), threads, &opt);
+	if (!err)
+		err = dn_loop_plan_sizes(o->net);
 	if (!err)
 		err = fsdp_blocks_apply(o->net, &options);
 	if (!err)

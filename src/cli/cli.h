@@ -32,6 +32,6 @@ void cli_man(FILE *f);
 bool cli_takes_plugin_flags(const struct dn_verb *v);
 
 extern const struct dn_verb verb_classifier_train, verb_classifier_valid, verb_train, verb_net, verb_forward,
-	verb_partial, verb_weights_info, verb_weights_diff, verb_options, verb_plugins, verb_help;
+	verb_partial, verb_classifier_predict, verb_cifar_train, verb_cifar_test, verb_ops, verb_speed, verb_look, verb_imtest, verb_weights_info, verb_weights_diff, verb_options, verb_plugins, verb_help;
 
 #endif

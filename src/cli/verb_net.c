@@ -3,45 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/bare.h"
 #include "cli/cli.h"
-#include "cli/session.h"
 #include "io/json.h"
 
 /* --- net --- */
-
-struct bare {                   /* a net without plugin, ranks or memory */
-	struct dn_cfg *cfg;
-	struct dn_device *dev;
-	struct dn_net *net;
-};
-
-static int bare_open(struct bare *b, struct dn_command *c, const char *cfg_path)
-{
-	const struct dn_backend *be = dn_backend_find(dn_options_text(c->flags, "backend"));
-	struct dn_net_options opt = { .world = 1, .keep_output = -1 };
-	int threads = dn_options_given(c->flags, "threads") ? (int)dn_options_int(c->flags, "threads") : dn_usable_cores();
-	int err;
-
-	if (!be)
-		return -EINVAL;
-	opt.legacy_bn = dn_options_on(c->flags, "legacy-bn");
-	err = dn_cfg_read(&b->cfg, cfg_path, dn_options_on(c->flags, "strict"));
-	if (!err)
-		err = session_claim(b->cfg, true);
-	if (!err)
-		err = be->open(threads, &b->dev);
-	if (!err)
-		err = dn_net_build(&b->net, b->cfg, b->dev, &opt);
-	return err;
-}
-
-static void bare_close(struct bare *b)
-{
-	dn_net_destroy(b->net);
-	if (b->dev)
-		b->dev->be->close(b->dev);
-	dn_cfg_destroy(b->cfg);
-}
 
 /* elements of layers [first, last] that are trained, or that are buffers */
 static int64_t count(const struct dn_net *net, int first, int last, enum dn_role role)
@@ -156,7 +122,7 @@ static int run_net(struct dn_command *c)
 	struct bare b = { NULL };
 	int err;
 
-	err = bare_open(&b, c, c->args[0]);
+	err = bare_open(&b, c, c->args[0], NULL);
 	if (!err && plain)
 		err = write_plain(b.cfg, plain);
 	if (!err && dn_options_on(c->flags, "json"))
@@ -172,14 +138,6 @@ static const struct dn_option net_flags[] = {
 	{ .key = "plain", .type = DN_OPT_STRING, .arg = "OUT", .help = "write the cfg without [block] and plugin sections to OUT" },
 	{ .key = NULL }
 };
-static const struct dn_option bare_flags[] = {
-	{ .key = "threads", .type = DN_OPT_INT, .min = 1, .max = 4096, .arg = "N", .help = "threads (unset: usable cores)" },
-	{ .key = "backend", .type = DN_OPT_CHOICE, .def = "cpu", .choices = "ref|cpu", .arg = "NAME",
-	  .help = "who would compute: plain loops, or the tuned library" },
-	{ .key = "legacy-bn", .type = DN_OPT_SWITCH, .help = "batch normalisation by Darknet's CPU rule" },
-	{ .key = "strict", .type = DN_OPT_SWITCH, .help = "warnings about the cfg are errors" },
-	{ .key = NULL }
-};
 static const struct dn_option *const net_tables[] = { net_flags, bare_flags, NULL };
 
 const struct dn_verb verb_net = {
@@ -193,6 +151,7 @@ struct pass {
 	struct session s;
 	struct dn_npy in;
 	bool opened;
+	float *image;           /* [inputs], when IN is an image */
 	int64_t n;              /* images */
 	int layer;
 	float *x;               /* [local, inputs] */
@@ -200,15 +159,27 @@ struct pass {
 	size_t *sizes;          /* [world] */
 };
 
-static int looks_like_image(const char *path)
+/* Anything but a .npy file is an image, which becomes the input as "classifier predict" makes it. */
+static bool is_image(const char *path)
 {
-	static const char *const suffix[] = { ".jpg", ".jpeg", ".png", ".bmp", ".JPG", ".JPEG", ".PNG", ".ppm", ".pgm", ".tif" };
+	return !dn_ends(path, ".npy");
+}
 
-	for (size_t i = 0; i < sizeof(suffix) / sizeof(suffix[0]); i++)
-		if (dn_ends(path, suffix[i]))
-			return dn_fail(-EINVAL, "%s: this version decodes no images; give a NumPy array, float32 [n,c,h,w], in a .npy file",
-				       path);
-	return 0;
+static int open_image(struct pass *p, const char *path)
+{
+	const struct dn_net *net = p->s.net;
+
+	if (!net->w)
+		return dn_fail(-EINVAL, "%s: an image, but the net takes %lld inputs without width and height", path,
+			       (long long)net->inputs);
+	if (net->c != 1 && net->c != 3)
+		return dn_fail(-EINVAL, "%s: the net takes %lld channels; images are read as 1 (grey) or 3 (red, green, blue)", path,
+			       (long long)net->c);
+	p->image = dn_alloc((size_t)net->inputs * sizeof(*p->image));
+	if (!p->image)
+		return -ENOMEM;
+	p->n = 1;
+	return dn_image_read_fit(path, DN_FIT_LETTERBOX, p->image, net->w, net->h, net->c);
 }
 
 static int open_input(struct pass *p, const char *path)
@@ -217,9 +188,9 @@ static int open_input(struct pass *p, const char *path)
 	int64_t each = 1;
 	int err;
 
-	err = looks_like_image(path);
-	if (!err)
-		err = dn_npy_open(&p->in, path);
+	if (is_image(path))
+		return open_image(p, path);
+	err = dn_npy_open(&p->in, path);
 	if (err)
 		return err;
 	p->opened = true;
@@ -281,7 +252,8 @@ static int pass_once(struct pass *p, int64_t at)
 		if (image >= p->n)
 			image = p->n - 1;
 		for (int64_t k = 0; k < net->inputs; k++)
-			p->x[i * net->inputs + k] = dn_npy_float(&p->in, image * net->inputs + k, true);
+			p->x[i * net->inputs + k] = p->image ? p->image[k] :
+				dn_npy_float(&p->in, image * net->inputs + k, true);
 	}
 	net->input = p->x;
 	net->truth = NULL;
@@ -360,6 +332,7 @@ static int run_forward(struct dn_command *c)
 
 	if (p.opened)
 		dn_npy_close(&p.in);
+	dn_free(p.image);
 	dn_free(p.x);
 	dn_free(p.y);
 	dn_free(p.sizes);
@@ -373,7 +346,7 @@ static const struct dn_option forward_flags[] = {
 static const struct dn_option *const forward_tables[] = { forward_flags, cli_batch_flags, cli_net_flags, NULL };
 
 const struct dn_verb verb_forward = {
-	.name = "forward", .args = "CFG WEIGHTS IN.npy OUT.npy", .summary = "outputs for the images of an array, float32 [n,c,h,w]",
+	.name = "forward", .args = "CFG WEIGHTS IN OUT.npy", .summary = "outputs for an image, or for those of an array IN.npy, float32 [n,c,h,w]",
 	.min_args = 4, .max_args = 4, .flags = forward_tables, .run = run_forward,
 };
 
@@ -388,7 +361,7 @@ static int partial(struct bare *b, struct dn_command *c)
 
 	if (dn_parse_int(c->args[3], &layers) != DN_NUM_WHOLE)
 		return dn_fail(-EINVAL, "partial: N is %s: not a whole number", c->args[3]);
-	err = bare_open(b, c, c->args[0]);
+	err = bare_open(b, c, c->args[0], NULL);
 	if (err)
 		return err;
 	if (layers < 0 || layers > b->net->n_layers)

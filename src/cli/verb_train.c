@@ -1,11 +1,11 @@
-/* Training verbs: "classifier train" and "train", which choose their lines by the net's last layer. */
+/* Training verbs: "classifier train", "cifar train" and "train", which choose their lines by the net's last layer. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/session.h"
+#include "cli/samples.h"
 
 /* --- progress: one line that is rewritten on a terminal, a line every ten seconds elsewhere --- */
 
@@ -55,6 +55,7 @@ static void progress_show(struct progress *p, const struct dn_loop_step *st, int
 
 struct training {
 	struct session s;
+	const char *data_path, *cfg_path, *weights_path;        /* data_path NULL: Darknet's places of CIFAR-10 */
 	struct dn_datafile *file;
 	struct dn_dataset *data, *valid;
 	struct dn_loop *loop;
@@ -130,7 +131,7 @@ static int read_data_file(struct training *t)
 	const char *shuffle = dn_options_text(f, "shuffle");
 	int err;
 
-	err = dn_datafile_read(&t->file, t->s.c->args[0], dn_options_on(f, "strict"));
+	err = t->data_path ? dn_datafile_read(&t->file, t->data_path, dn_options_on(f, "strict")) : samples_cifar(&t->file);
 	if (err)
 		return err;
 	t->shuffle = t->file->shuffle;
@@ -157,48 +158,25 @@ static int settle(struct training *t, const char *key)
 	return err ? err : dn_options_set(plugin, key, dn_options_text(own, key), "resolved");
 }
 
-/* Images of a list are augmented for training by the keys of [net]. */
-static int open_part(const struct training *t, bool valid, struct dn_dataset **out)
-{
-	const struct dn_net *net = t->s.net;
-	struct dn_dataset_config c = {
-		.valid = valid, .inputs = net->inputs, .truths = net->truths, .w = net->w, .h = net->h, .c = net->c,
-		.fit = DN_FIT_CENTER_CROP, .seed = t->s.run.seed,
-	};
-	struct dn_augment augment;
-	int err;
-
-	if (!valid && t->file->format == DN_FORMAT_LIST && net->w > 0) {
-		err = dn_augment_read(&augment, t->s.cfg->net, net->w);
-		if (err)
-			return err;
-		c.augment = &augment;
-	}
-	return dn_dataset_open_as(out, t->file, &c);
-}
-
 static int open_data(struct training *t, struct session_items *items)
 {
-	const struct dn_net *net = t->s.net;
-	const char *path;
+	struct dn_net *net = t->s.net;
 	char text[32];
 	int64_t size;
 	int err;
 
-	err = open_part(t, false, &t->data);
-	if (err)
-		return err;
-	if (dn_options_int(t->s.c->flags, "valid") > 0) {
-		err = open_part(t, true, &t->valid);
-		if (err)
-			return err;
+	err = samples_open(&t->data, t->file, net, false, t->s.run.seed);
+	if (!err && dn_options_int(t->s.c->flags, "valid") > 0) {
+		err = samples_open(&t->valid, t->file, net, true, t->s.run.seed);
+		if (!err && t->classifier)
+			err = samples_check_top(t->file->top, net, t->file->file->path);
 	}
-	err = session_item(items, "data", "%lld samples, hash %016llx", (long long)t->data->n, (unsigned long long)t->data->hash);
-	if (!err && t->s.c->n_args > 2) {
-		path = t->s.c->args[2];
-		err = dn_file_size(path, &size);
+	if (!err)
+		err = samples_item(items, t->data);
+	if (!err && t->weights_path) {
+		err = dn_file_size(t->weights_path, &size);
 		if (!err)
-			err = session_item(items, "weights file", "%.300s, %lld bytes", path, (long long)size);
+			err = session_item(items, "weights file", "%.300s, %lld bytes", t->weights_path, (long long)size);
 	}
 	/* what the flags left open is settled now: printed, compared and logged as resolved */
 	for (int i = 0; !err && i < 4; i++) {
@@ -238,7 +216,7 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 	*c = (struct dn_loop_config){
 		.backup = t->backup,
 		.base = t->base,
-		.data_path = t->s.c->args[0],
+		.data_path = t->file->file->path,
 		.log_path = dn_options_text(f, "log"),
 		.valid_every = dn_options_int(f, "valid"),
 		.top = (int)t->file->top,
@@ -266,11 +244,14 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 static void print_head(const struct training *t)
 {
 	const struct dn_hyper *h = &t->s.net->hyper;
+	struct dn_augment a;
 	FILE *f = t->s.c->out;
 
 	fprintf(f, "%s\n1\n", t->base);
 	fprintf(f, "Learning Rate: %g, Momentum: %g, Decay: %g\n", h->learning_rate, h->momentum, h->decay);
 	fprintf(f, "%lld\n", (long long)t->data->n);
+	if (t->file->format == DN_FORMAT_LIST && !dn_augment_read(&a, t->s.net->cfg->net, t->s.net->w))
+		fprintf(f, "%g %g\n", a.min_ratio * (double)t->s.net->w, a.max_ratio * (double)t->s.net->w);
 	fprintf(f, "Seed: %llu\n", (unsigned long long)t->s.run.seed);
 	fflush(f);
 }
@@ -281,11 +262,11 @@ static int load_weights(struct training *t)
 	struct dn_weights_info info;
 	int err;
 
-	if (t->s.c->n_args < 3)
+	if (!t->weights_path)
 		return 0;
 	if (dn_options_text(f, "resume") && first_rank(t))
-		fprintf(stderr, "notice: -resume replaces the values of %s\n", t->s.c->args[2]);
-	err = session_load(&t->s, t->s.c->args[2], true, &info);
+		fprintf(stderr, "notice: -resume replaces the values of %s\n", t->weights_path);
+	err = session_load(&t->s, t->weights_path, true, &info);
 	if (!err && !dn_options_on(f, "clear"))
 		t->seen = info.header.seen;
 	return err;
@@ -326,26 +307,29 @@ static int train_loop(struct training *t)
 static int train(struct training *t, struct dn_command *c, bool classifier)
 {
 	const struct dn_options *f = c->flags;
-	struct dn_net_options opt = { .keep_output = -1 };
+	struct dn_net_options opt = { .keep_output = -1, .multi_scale = true };
 	struct session_items items = { 0 };
 	int err;
 
-	err = session_start(&t->s, c, c->args[1], true);
+	err = session_start(&t->s, c, t->cfg_path, true);
 	if (err)
 		return err;
 	err = session_agree(&t->s, read_data_file(t), "data file");
 	if (err)
 		return err;
-	dn_base_name(c->args[1], t->base, sizeof(t->base));
+	dn_base_name(t->cfg_path, t->base, sizeof(t->base));
 	opt.batch = dn_options_given(f, "batch") ? dn_options_int(f, "batch") : 0;
 	opt.subdivisions = dn_options_given(f, "subdivisions") ? dn_options_int(f, "subdivisions") : 0;
 	err = session_net(&t->s, &opt);
 	if (err)
 		return err;
+	err = session_agree(&t->s, dn_loop_plan_sizes(t->s.net), "sizes of the net");
+	if (err)
+		return err;
 	t->classifier = is_classifier(t->s.net);
 	if (classifier && !t->classifier)
 		err = dn_fail(-EINVAL, "%s: classifier train wants a net that ends in [softmax], the last layer here is [%s]; "
-			      "darknet train takes other nets", c->args[1], t->s.net->layers[t->s.net->output_layer].ops->name);
+			      "darknet train takes other nets", t->cfg_path, t->s.net->layers[t->s.net->output_layer].ops->name);
 	if (!err)
 		err = open_data(t, &items);
 	err = session_agree(&t->s, err, "data");
@@ -359,27 +343,50 @@ static int train(struct training *t, struct dn_command *c, bool classifier)
 	return err;
 }
 
-static int run_training(struct dn_command *c, bool classifier)
+static int run_training(struct dn_command *c, struct training *t, bool classifier)
 {
-	struct training t = { .classifier = classifier };
-	int err = train(&t, c, classifier);
+	int err;
 
-	dn_loop_destroy(t.loop);
-	dn_dataset_close(t.data);
-	dn_dataset_close(t.valid);
-	err = session_end(&t.s, err);
-	dn_datafile_destroy(t.file);
+	t->classifier = classifier;
+	err = train(t, c, classifier);
+	dn_loop_destroy(t->loop);
+	dn_dataset_close(t->data);
+	dn_dataset_close(t->valid);
+	err = session_end(&t->s, err);
+	dn_datafile_destroy(t->file);
 	return err;
+}
+
+/* DATA CFG [WEIGHTS] */
+static int run_with_data(struct dn_command *c, bool classifier)
+{
+	struct training t = {
+		.data_path = c->args[0], .cfg_path = c->args[1], .weights_path = c->n_args > 2 ? c->args[2] : NULL,
+	};
+
+	return run_training(c, &t, classifier);
 }
 
 static int run_classifier_train(struct dn_command *c)
 {
-	return run_training(c, true);
+	return run_with_data(c, true);
 }
 
 static int run_train(struct dn_command *c)
 {
-	return run_training(c, false);
+	return run_with_data(c, false);
+}
+
+static int run_cifar_train(struct dn_command *c)
+{
+	struct training t = { .data_path = NULL };
+	int at = samples_data_arg(c, &t.data_path);
+
+	if (at >= c->n_args || c->n_args - at > 2)
+		return samples_usage(c);
+	t.cfg_path = c->args[at];
+	t.weights_path = c->n_args > at + 1 ? c->args[at + 1] : NULL;
+	return run_training(c, &t, true);
 }
 
 static const struct dn_option *const train_tables[] = { cli_train_flags, cli_batch_flags, cli_seed_flags, cli_net_flags, NULL };
@@ -387,6 +394,11 @@ static const struct dn_option *const train_tables[] = { cli_train_flags, cli_bat
 const struct dn_verb verb_classifier_train = {
 	.name = "classifier train", .args = "DATA CFG [WEIGHTS]", .summary = "train a net that ends in softmax",
 	.min_args = 2, .max_args = 3, .flags = train_tables, .run = run_classifier_train,
+};
+
+const struct dn_verb verb_cifar_train = {
+	.name = "cifar train", .args = "[X.data] CFG [WEIGHTS]", .summary = "the same for CIFAR-10 in data/cifar/, or a data file",
+	.min_args = 1, .max_args = 3, .flags = train_tables, .run = run_cifar_train,
 };
 
 const struct dn_verb verb_train = {

@@ -1,12 +1,13 @@
-/* "classifier valid": Darknet's line per image, top-1 and top-k as they run. */
+/* "classifier valid": Darknet's line per image, top-1 and top-k as they run; "cifar test": the share of right ones. */
 #include <errno.h>
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/session.h"
+#include "cli/samples.h"
 
 struct validation {
 	struct session s;
+	const char *data_path, *cfg_path, *weights_path;        /* data_path NULL: Darknet's places of CIFAR-10 */
 	struct dn_datafile *file;
 	struct dn_dataset *data;
 	int64_t *best;          /* [top] */
@@ -38,48 +39,42 @@ static int on_image(void *arg, int64_t index, int64_t cls, const float *p, int64
 
 static int open_data(struct validation *v, struct session_items *items)
 {
-	const struct dn_net *net = v->s.net;
-	int64_t outputs = net->layers[net->output_layer].outputs;
-	struct dn_dataset_config c = {
-		.valid = true, .inputs = net->inputs, .truths = outputs, .w = net->w, .h = net->h, .c = net->c,
-		.fit = DN_FIT_CENTER_CROP,
-	};
+	struct dn_net *net = v->s.net;
 	int64_t size;
 	int err;
 
-	err = dn_dataset_open_as(&v->data, v->file, &c);
+	err = samples_open(&v->data, v->file, net, true, 0);
 	if (err)
 		return err;
 	if (!v->data->has_truth || v->data->truths)
-		return dn_fail(-EINVAL, "%s: classifier valid wants class numbers for the images (valid_truth in %s)", v->data->path,
-			       v->s.c->args[0]);
-	if (v->file->top < 1 || v->file->top > outputs)
-		return dn_fail(-EINVAL, "%s: top=%lld: the net has %lld classes", v->s.c->args[0], (long long)v->file->top,
-			       (long long)outputs);
+		return dn_fail(-EINVAL, "%s: %s wants class numbers for the images (valid_truth in %s)", v->data->path,
+			       v->s.c->verb->name, v->file->file->path);
+	err = samples_check_top(v->file->top, net, v->file->file->path);
+	if (err)
+		return err;
 	v->top = (int)v->file->top;
 	v->best = dn_calloc((size_t)v->top, sizeof(*v->best));
 	if (!v->best)
 		return -ENOMEM;
-	err = session_item(items, "data", "%lld samples, hash %016llx", (long long)v->data->n, (unsigned long long)v->data->hash);
+	err = samples_item(items, v->data);
 	if (!err)
-		err = dn_file_size(v->s.c->args[2], &size);
+		err = dn_file_size(v->weights_path, &size);
 	if (!err)
-		err = session_item(items, "weights file", "%.300s, %lld bytes", v->s.c->args[2], (long long)size);
+		err = session_item(items, "weights file", "%.300s, %lld bytes", v->weights_path, (long long)size);
 	return err;
 }
 
-static int valid(struct validation *v, struct dn_command *c)
+static int evaluate(struct validation *v, struct dn_command *c, dn_valid_fn fn, struct dn_metric *m)
 {
 	struct dn_net_options opt = { .keep_output = -1 };
 	struct session_items items = { 0 };
 	struct dn_weights_info info;
-	struct dn_metric m;
 	int err;
 
-	err = session_start(&v->s, c, c->args[1], false);
+	err = session_start(&v->s, c, v->cfg_path, false);
 	if (err)
 		return err;
-	err = dn_datafile_read(&v->file, c->args[0], dn_options_on(c->flags, "strict"));
+	err = v->data_path ? dn_datafile_read(&v->file, v->data_path, dn_options_on(c->flags, "strict")) : samples_cifar(&v->file);
 	if (!err)
 		err = session_pass_batch(&v->s, &opt);
 	err = session_agree(&v->s, err, "data file");
@@ -92,27 +87,49 @@ static int valid(struct validation *v, struct dn_command *c)
 		err = session_ready(&v->s, &items);
 	session_items_fini(&items);
 	if (!err)
-		err = session_load(&v->s, c->args[2], false, &info);
-	if (!err)
-		err = dn_evaluate(v->s.net, v->data, v->top, &v->s.run.group, on_image, v, &m);
-	if (err)
-		return err;
-	if (v->s.run.group.rank == 0)
-		fprintf(c->out, "%lld images: top 1: %f, top %d: %f, loss: %f\n", (long long)m.images,
-			(double)m.top1 / (double)m.images, v->top, (double)m.topk / (double)m.images, m.loss / (double)m.images);
-	return 0;
+		err = session_load(&v->s, v->weights_path, false, &info);
+	return err ? err : dn_evaluate(v->s.net, v->data, v->top, &v->s.run.group, fn, v, m);
+}
+
+static int validation_end(struct validation *v, int err)
+{
+	dn_dataset_close(v->data);
+	dn_free(v->best);
+	err = session_end(&v->s, err);
+	dn_datafile_destroy(v->file);
+	return err;
 }
 
 static int run_classifier_valid(struct dn_command *c)
 {
-	struct validation v = { .data = NULL };
-	int err = valid(&v, c);
+	struct validation v = { .data_path = c->args[0], .cfg_path = c->args[1], .weights_path = c->args[2] };
+	struct dn_metric m;
+	int err = evaluate(&v, c, on_image, &m);
 
-	dn_dataset_close(v.data);
-	dn_free(v.best);
-	err = session_end(&v.s, err);
-	dn_datafile_destroy(v.file);
-	return err;
+	if (!err && v.s.run.group.rank == 0)
+		fprintf(c->out, "%lld images: top 1: %f, top %d: %f, loss: %f\n", (long long)m.images,
+			(double)m.top1 / (double)m.images, v.top, (double)m.topk / (double)m.images, m.loss / (double)m.images);
+	return validation_end(&v, err);
+}
+
+static int run_cifar_test(struct dn_command *c)
+{
+	struct validation v = { .data_path = NULL };
+	int at = samples_data_arg(c, &v.data_path);
+	struct dn_metric m;
+	int64_t start;
+	int err;
+
+	if (c->n_args - at != 2)
+		return samples_usage(c);
+	v.cfg_path = c->args[at];
+	v.weights_path = c->args[at + 1];
+	start = dn_now_ns();
+	err = evaluate(&v, c, NULL, &m);
+	if (!err && v.s.run.group.rank == 0)
+		fprintf(c->out, "top1: %f, %f seconds, %lld images\n", (double)m.top1 / (double)m.images,
+			(double)(dn_now_ns() - start) * 1e-9, (long long)m.images);
+	return validation_end(&v, err);
 }
 
 static const struct dn_option *const valid_tables[] = { cli_batch_flags, cli_net_flags, NULL };
@@ -120,4 +137,10 @@ static const struct dn_option *const valid_tables[] = { cli_batch_flags, cli_net
 const struct dn_verb verb_classifier_valid = {
 	.name = "classifier valid", .args = "DATA CFG WEIGHTS", .summary = "evaluate a classifier on the data file's valid part",
 	.min_args = 3, .max_args = 3, .flags = valid_tables, .run = run_classifier_valid,
+};
+
+const struct dn_verb verb_cifar_test = {
+	.name = "cifar test", .args = "[X.data] CFG WEIGHTS",
+	.summary = "the share of CIFAR-10's test images that are classified right",
+	.min_args = 2, .max_args = 3, .flags = valid_tables, .run = run_cifar_test,
 };

@@ -55,18 +55,11 @@ static int read_shuffle(struct dn_section *s, enum dn_shuffle *out)
 	return dn_shuffle_parse(text, where, out);
 }
 
-int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict)
+static int read_keys(struct dn_datafile *d)
 {
-	struct dn_datafile *d = dn_zalloc(sizeof(*d));
-	struct dn_section *s;
+	struct dn_section *s = &d->file->sections[0];
 	int err;
 
-	if (!d)
-		return -ENOMEM;
-	err = dn_keyfile_read(&d->file, path, false, strict);
-	if (err)
-		goto err_destroy;
-	s = &d->file->sections[0];
 	d->train = dn_section_text(s, "train", NULL);
 	d->train_truth = dn_section_text(s, "train_truth", NULL);
 	d->valid = dn_section_text(s, "valid", NULL);
@@ -84,16 +77,36 @@ int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict)
 		err = read_format(s, &d->format);
 	if (!err)
 		err = read_shuffle(s, &d->shuffle);
-	if (!err)
-		err = dn_keyfile_unused(d->file);
-	if (err)
-		goto err_destroy;
-	*out = d;
-	return 0;
+	return err ? err : dn_keyfile_unused(d->file);
+}
 
-err_destroy:
-	dn_datafile_destroy(d);
+/* @text NULL: the file's own. */
+static int make(struct dn_datafile **out, const char *path, const char *text, bool strict)
+{
+	struct dn_datafile *d = dn_zalloc(sizeof(*d));
+	int err;
+
+	if (!d)
+		return -ENOMEM;
+	err = text ? dn_keyfile_parse(&d->file, text, strlen(text), path, false, strict) :
+		dn_keyfile_read(&d->file, path, false, strict);
+	if (!err)
+		err = read_keys(d);
+	if (err)
+		dn_datafile_destroy(d);
+	else
+		*out = d;
 	return err;
+}
+
+int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict)
+{
+	return make(out, path, NULL, strict);
+}
+
+int dn_datafile_parse(struct dn_datafile **out, const char *text, const char *path)
+{
+	return make(out, path, text, true);
 }
 
 void dn_datafile_destroy(struct dn_datafile *d)

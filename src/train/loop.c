@@ -14,11 +14,6 @@
 
 enum { SUM_LOSS, SUM_SAVE, SUM_BAD };   /* places in the step's one sum; from SUM_BAD on one for every rank */
 
-int dn_loop_input_bytes(const struct dn_net *net, size_t *out)
-{
-	return dn_loader_bytes(net->local, net->inputs, net->truths, out);
-}
-
 bool loop_saves(const struct dn_loop *l)
 {
 	return l->c.save_every > 0 || l->c.save_every_seconds > 0;
@@ -162,10 +157,16 @@ int dn_loop_create(struct dn_loop **out, struct dn_net *net, struct dn_dataset *
 	l->valid = valid;
 	l->g = *g;
 	l->c = *c;
+	l->w = net->w;
+	l->h = net->h;
+	l->inputs = net->inputs;
+	(void)dn_loop_sizes(net, c->seed, &l->resize);
 	l->last_save_ns = dn_now_ns();
 	err = own_texts(l, c);
 	if (!err)
 		err = check_config(l);
+	if (!err)
+		err = loop_check_sizes(l);
 	if (!err) {
 		l->sums = dn_calloc((size_t)(SUM_BAD + g->world), sizeof(*l->sums));
 		err = l->sums ? 0 : -ENOMEM;
@@ -267,7 +268,8 @@ static int start_loader(struct dn_loop *l, int64_t update)
 		.order = { l->train->n, l->c.shuffle, l->c.seed },
 		.batch = net->batch, .subdivisions = net->subdivisions,
 		.rank = l->g.rank, .world = l->g.world,
-		.inputs = net->inputs, .truths = net->truths,
+		.inputs = l->inputs, .truths = net->truths,
+		.resize = l->resize,
 		.threads = l->c.loader_threads > 0 ? l->c.loader_threads : 1,
 		.first_update = update,
 		.region_activations = true,
@@ -296,6 +298,12 @@ static int run_microbatch(struct dn_loop *l, int64_t update, int64_t m, int64_t 
 	int err;
 
 	err = dn_loader_next(l->loader, &x, &t, &cls, waited_ns);
+	if (!err && l->resize.every) {
+		int64_t w, h;
+
+		dn_loader_size(l->loader, &w, &h);
+		err = dn_net_resize(net, w, h);
+	}
 	if (err)
 		return err;
 	net->input = x;

@@ -54,6 +54,13 @@ struct dn_loop_config {
 
 struct dn_loop;
 
+/**
+ * dn_loop_sizes() - the sizes of images that a training net goes through; false: it keeps the cfg's
+ * With [net] random=1 and options.multi_scale Darknet's for classifiers: every 40 updates a square of 128, 160, ... 448.
+ */
+DN_EXPORT bool dn_loop_sizes(const struct dn_net *net, uint64_t seed, struct dn_resize *out);
+/** dn_loop_plan_sizes() - make the net ready for them; between dn_net_build() and dn_net_alloc() */
+DN_EXPORT int dn_loop_plan_sizes(struct dn_net *net);
 /** dn_loop_input_bytes() - ring of input batches of a training net, part of the activations region */
 DN_EXPORT int dn_loop_input_bytes(const struct dn_net *net, size_t *out);
 

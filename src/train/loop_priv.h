@@ -15,6 +15,8 @@ struct dn_loop {
 	char *backup, *base, *data_path, *log_path, *plugin;
 	char *ckpt_dir;
 	struct dn_loader *loader;       /* made by the first step */
+	struct dn_resize resize;        /* of the images; every 0: never */
+	int64_t w, h, inputs;           /* the cfg's size, which evaluations have */
 	struct log log;
 	uint64_t seen;
 	double avg;
@@ -33,5 +35,9 @@ struct dn_loop {
 int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank);
 /** loop_bad() - the error of a step whose loss is not finite */
 int loop_bad(const struct dn_loop *l, const struct dn_loop_step *s, int bad_rank);
+/** loop_check_sizes() - every size is tried before the first step: the target's length must not depend on it */
+int loop_check_sizes(struct dn_loop *l);
+/** loop_base_size() - the net at the cfg's size until the next update */
+int loop_base_size(struct dn_loop *l);
 bool loop_saves(const struct dn_loop *l);
 #endif

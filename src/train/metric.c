@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "data/data.h"
+#include "graph/tree.h"
 
 static bool before(float a, float b)
 {
@@ -32,6 +33,20 @@ void dn_top_k(const float *x, int64_t n, int k, int64_t *out)
 		out[have] = -1;         /* fewer than k values */
 }
 
+void dn_class_scores(const struct dn_net *net, const float *y, float *p)
+{
+	int64_t n = net->layers[net->output_layer].outputs;
+	const struct dn_tree *t = net->tree;
+
+	memcpy(p, y, (size_t)n * sizeof(*p));
+	if (!t || t->desc.c != n)
+		return;
+	dn_tree_absolute(t, p);
+	for (int64_t i = 0; i < n; i++)
+		if (!t->leaf[i])
+			p[i] = 0;
+}
+
 struct eval {
 	struct dn_net *net;
 	const struct dn_dataset *data;
@@ -44,14 +59,17 @@ struct eval {
 	float *x, *t;                   /* [local, inputs], [local, truths] */
 	int64_t *cls;                   /* [local] */
 	int64_t *best;                  /* [k] */
+	float *scores;                  /* [outputs], of one image */
 	char *send;                     /* cls and outputs of this rank's images, when they travel */
 	size_t *sizes;                  /* [world] */
 	struct dn_metric sum;
 };
 
-static const float *output_of(const struct eval *e, int64_t i)
+/* Of image @i of the last pass; valid until the next call. */
+static const float *scores_of(const struct eval *e, int64_t i)
 {
-	return e->net->layers[e->net->output_layer].output + i * e->outputs;
+	dn_class_scores(e->net, e->net->layers[e->net->output_layer].output + i * e->outputs, e->scores);
+	return e->scores;
 }
 
 static int64_t real_images(const struct eval *e, int64_t first)
@@ -82,7 +100,7 @@ static void count_batch(struct eval *e, int64_t n)
 	for (int64_t i = 0; i < n; i++) {
 		if (e->cls[i] < 0)
 			continue;
-		dn_top_k(output_of(e, i), e->outputs, e->k, e->best);
+		dn_top_k(scores_of(e, i), e->outputs, e->k, e->best);
 		e->sum.top1 += e->best[0] == e->cls[i];
 		for (int j = 0; j < e->k; j++)
 			e->sum.topk += e->best[j] == e->cls[i];
@@ -100,7 +118,7 @@ static int tell_alone(struct eval *e, int64_t first, int64_t n)
 	int err = 0;
 
 	for (int64_t i = 0; i < n && !err; i++)
-		err = tell(e, first + i, e->cls[i], output_of(e, i));
+		err = tell(e, first + i, e->cls[i], scores_of(e, i));
 	return err;
 }
 
@@ -114,7 +132,7 @@ static int tell_gathered(struct eval *e, int64_t first, int64_t n)
 
 	for (int64_t i = 0; i < n; i++) {
 		memcpy(e->send + (size_t)i * one, &e->cls[i], sizeof(int64_t));
-		memcpy(e->send + (size_t)i * one + sizeof(int64_t), output_of(e, i), floats);
+		memcpy(e->send + (size_t)i * one + sizeof(int64_t), scores_of(e, i), floats);
 	}
 	err = dn_group_gather(e->g, e->send, (size_t)n * one, &all, e->sizes);
 	if (err)
@@ -186,7 +204,8 @@ static int eval_alloc(struct eval *e)
 	e->t = e->data->has_truth && net->truths > 0 ? dn_alloc_region(DN_MEM_HOST, t) : NULL;
 	e->cls = dn_calloc((size_t)net->local, sizeof(*e->cls));
 	e->best = dn_calloc((size_t)e->k, sizeof(*e->best));
-	if (!e->x || (e->data->has_truth && net->truths > 0 && !e->t) || !e->cls || !e->best)
+	e->scores = dn_calloc((size_t)e->outputs, sizeof(*e->scores));
+	if (!e->x || (e->data->has_truth && net->truths > 0 && !e->t) || !e->cls || !e->best || !e->scores)
 		return -ENOMEM;
 	if (!e->gather || e->g->world == 1)
 		return 0;
@@ -201,6 +220,7 @@ static void eval_fini(struct eval *e)
 	dn_free(e->t);
 	dn_free(e->cls);
 	dn_free(e->best);
+	dn_free(e->scores);
 	dn_free(e->send);
 	dn_free(e->sizes);
 }

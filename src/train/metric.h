@@ -16,7 +16,11 @@ struct dn_metric {
 /** dn_top_k() - indices of the k largest of x[n], ties to the smaller index, NaN last */
 DN_EXPORT void dn_top_k(const float *x, int64_t n, int k, int64_t *out);
 
-/* One evaluated image, in list order, on rank 0 only. @p: the net's output [n]. */
+/** dn_class_scores() - the output @y of one image as a probability of each class, into @p; with a tree of classes those of
+ * the leaves, multiplied down from the top, and 0 for the others. What is to be ranked by dn_top_k(). */
+DN_EXPORT void dn_class_scores(const struct dn_net *net, const float *y, float *p);
+
+/* One evaluated image, in list order, on rank 0 only. @p: its scores [n]. */
 typedef int (*dn_valid_fn)(void *arg, int64_t index, int64_t cls, const float *p, int64_t n);
 
 struct dn_dataset;

@@ -77,6 +77,9 @@ static int validate(struct dn_loop *l, const struct dn_loop_step *s)
 	double images, top1, topk, loss;
 	int err;
 
+	err = loop_base_size(l);
+	if (err)
+		return err;
 	err = dn_evaluate(l->net, l->valid, l->c.top, &l->g, NULL, NULL, &m);
 	if (err)
 		return err;

@@ -193,7 +193,7 @@ def conv(f, r, c):
 worst = max(abs(conv(f, r, c) - l0[64 * f + 8 * r + c]) for f in range(3) for r in range(8) for c in range(8))
 assert worst < 1e-5, worst
 EOF
-expect 1 'decodes no images' forward "$tmp/ok.cfg" "$tmp/a.weights" "$tmp/x.jpg" "$tmp/y.npy"
+expect 1 'x.jpg' forward "$tmp/ok.cfg" "$tmp/a.weights" "$tmp/x.jpg" "$tmp/y.npy"
 expect 1 'odd.npy' forward "$tmp/ok.cfg" "$tmp/a.weights" "$tmp/odd.npy" "$tmp/y.npy"
 expect 1 'short.weights' forward "$tmp/ok.cfg" "$tmp/short.weights" "$tmp/x.npy" "$tmp/y.npy"
 expect 1 'layer 9' forward "$tmp/ok.cfg" "$tmp/a.weights" "$tmp/x.npy" "$tmp/y.npy" -layer 9

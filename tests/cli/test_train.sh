@@ -1,36 +1,6 @@
 #!/usr/bin/env bash
 # Training and evaluation from outside, one process: Darknet's lines, the log, files, resume, and refusals.
-set -u
-cd "$(dirname "$0")/../.." || exit 1
-bin=${DARKNET:-$PWD/build/release/bin/darknet}
-[ -x "$bin" ] || { echo "train: $bin is not built"; exit 1; }
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/dn-train.XXXXXX") || exit 1
-trap 'rm -rf "$tmp"' EXIT
-cases=0
-failed=0
-
-fail() {
-	echo "FAIL: $*"
-	tail -n 3 "$tmp/err" 2> /dev/null
-	failed=$((failed + 1))
-}
-
-# run STATUS ARGUMENT...: streams in $tmp/out and $tmp/err
-run() {
-	local want=$1 got
-	shift
-	cases=$((cases + 1))
-	timeout 120 "$bin" "$@" > "$tmp/out" 2> "$tmp/err" < /dev/null
-	got=$?
-	[ $got -eq "$want" ] || fail "darknet $*: status $got, wanted $want"
-}
-
-# has FILE EXTENDED-REGEX [COUNT]
-has() {
-	local n
-	n=$(grep -cE "$2" "$tmp/$1")
-	[ "$n" -eq "${3:-$n}" ] && [ "$n$#" != 02 ] || fail "$n lines match $2 in $1, wanted ${3:-some}"
-}
+. "$(dirname "$0")/lib.bash"
 
 cat > "$tmp/small.net.cfg" << 'EOF'
 [net]
@@ -159,5 +129,4 @@ run 1 train $data "$tmp/diverge.cfg" "${common[@]}"
 has err '^darknet: .*step [0-9]+' 1
 [ ! -e "$tmp/b/diverge_final.weights" ] || fail 'a run that diverged leaves no final file'
 
-echo "train: $cases cases, $failed failed"
-[ $failed -eq 0 ]
+finish train

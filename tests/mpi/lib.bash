@@ -58,11 +58,12 @@ bad() {
 	fail=1
 }
 
-# ranks N FLAGS...: train $tmp/x.data with $cfg on N ranks (0: no launcher, no plugin); output in $tmp/err, status in $status
+# ranks N FLAGS...: $verb (classifier train) $tmp/x.data with $cfg on N ranks (0: no launcher, no plugin); output in $tmp/err,
+# status in $status
 ranks() {
 	local n=$1 cmd
 	shift
-	cmd=("$bin" classifier train "$tmp/x.data" "$cfg" -threads 1 "$@")
+	cmd=("$bin" ${verb:-classifier train} "$tmp/x.data" "$cfg" -threads 1 "$@")
 	if [ "$n" = 0 ]; then
 		"${cmd[@]}" -plugin none > "$tmp/out" 2> "$tmp/err" < /dev/null
 	else

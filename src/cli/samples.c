@@ -1,0 +1,118 @@
+/* Opening data sets for a net, and the names of classes; see samples.h. */
+#include "cli/samples.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+static int64_t classes_of(const struct dn_net *net)
+{
+	return net->layers[net->output_layer].outputs;
+}
+
+int samples_cifar(struct dn_datafile **out)
+{
+	static const char dir[] = "data/cifar/cifar-10-batches-bin/";
+	struct dn_buf b = { 0 };
+	int err;
+
+	err = dn_buf_printf(&b, "format=cifar\nclasses=10\nlabels=data/cifar/labels.txt\nbackup=backup\n");
+	if (!err)
+		err = dn_buf_printf(&b, "valid=%stest_batch.bin\ntrain=", dir);
+	for (int i = 1; i <= 5 && !err; i++)
+		err = dn_buf_printf(&b, "%s%sdata_batch_%d.bin", i > 1 ? "," : "", dir, i);
+	if (!err)
+		err = dn_datafile_parse(out, b.s, "cifar");
+	dn_buf_fini(&b);
+	return err;
+}
+
+int samples_data_arg(const struct dn_command *c, const char **path)
+{
+	bool given = c->n_args > 0 && dn_ends(c->args[0], ".data");
+
+	*path = given ? c->args[0] : NULL;
+	return given;
+}
+
+int samples_usage(struct dn_command *c)
+{
+	fprintf(stderr, "darknet: %d arguments found, wanted: %s\nusage: darknet %s %s [flags]    (darknet help %s)\n", c->n_args,
+		c->verb->args, c->verb->name, c->verb->args, c->verb->name);
+	c->exit_status = CLI_USAGE;
+	return 0;
+}
+
+/* Lists of images are opened with errors for these; other data name their classes by number and can be trained all the same. */
+static void warn_classes(const struct dn_datafile *d, const struct dn_net *net)
+{
+	struct dn_lines names = { 0 };
+
+	if (d->classes >= 0 && d->classes < classes_of(net))
+		dn_warn("%s: classes=%lld, but the net has %lld outputs", d->file->path, (long long)d->classes,
+			(long long)classes_of(net));
+	if (!d->names || access(d->names, R_OK) || dn_lines_read(&names, d->names, "a list of names", true))
+		return;                 /* only predictions need them */
+	if (names.n < classes_of(net))
+		dn_warn("%s: %lld names, but the net has %lld outputs", d->names, (long long)names.n, (long long)classes_of(net));
+	dn_lines_fini(&names);
+}
+
+int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, uint64_t seed)
+{
+	struct dn_dataset_config c = {
+		.valid = valid, .inputs = net->inputs, .truths = net->truths,
+		.w = net->w, .h = net->h, .c = net->w ? net->c : 0,
+		.fit = DN_FIT_CENTER_CROP, .seed = seed,
+	};
+	struct dn_augment a;
+	int err = 0;
+
+	if (!valid && d->format == DN_FORMAT_LIST && net->w) {
+		err = dn_augment_read(&a, net->cfg->net, net->w);
+		c.augment = &a;
+	}
+	if (!err)
+		err = dn_dataset_open_as(out, d, &c);
+	if (!err && !valid && d->format != DN_FORMAT_LIST && (*out)->has_truth && !(*out)->truths)
+		warn_classes(d, net);
+	return err;
+}
+
+int samples_item(struct session_items *items, const struct dn_dataset *ds)
+{
+	return session_item(items, "data", "%lld samples, hash %016llx", (long long)ds->n, (unsigned long long)ds->hash);
+}
+
+int samples_check_top(int64_t top, const struct dn_net *net, const char *where)
+{
+	if (top < 1 || top > classes_of(net))
+		return dn_fail(-EINVAL, "%s: the best %lld classes are asked for, the net has %lld", where, (long long)top,
+			       (long long)classes_of(net));
+	return 0;
+}
+
+int samples_check_classes(const struct dn_datafile *d, const struct dn_net *net)
+{
+	if (d->classes >= 0 && d->classes != classes_of(net))
+		return dn_section_fail(&d->file->sections[0], "classes", -EINVAL, "classes=%lld, but the net has %lld outputs",
+				       (long long)d->classes, (long long)classes_of(net));
+	return 0;
+}
+
+int samples_names(struct dn_lines *out, const struct dn_datafile *d, const struct dn_net *net)
+{
+	const char *path = d->names ? d->names : d->labels ? d->labels : "data/names.list";
+	int err = dn_lines_read(out, path, "a list of names", true);
+
+	if (err && !d->names && !d->labels)
+		return dn_fail(err, "%s: there is no names= or labels= line, and the names are not in %s either", d->file->path, path);
+	if (!err && out->n < classes_of(net)) {
+		err = dn_fail(-EINVAL, "%s: %lld names, but the net has %lld outputs", path, (long long)out->n,
+			      (long long)classes_of(net));
+		dn_lines_fini(out);
+	}
+	return err;
+}
