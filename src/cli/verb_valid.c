@@ -24,8 +24,8 @@ static int on_image(void *arg, int64_t index, int64_t cls, const float *p, int64
 		fprintf(f, "%s, %lld, ", v->data->name(v->data, index), (long long)cls);
 	else
 		fprintf(f, "%s:%lld, %lld, ", v->data->path, (long long)index, (long long)cls);
-	for (int64_t i = 0; i < n; i++)
-		fprintf(f, "%g, ", (double)p[i]);
+	for (int64_t i = 0; i < n && i < 2; i++)        /* Darknet's line has the first two; `forward` gives all */
+		fprintf(f, "%f, ", (double)p[i]);
 	fputc('\n', f);
 	dn_top_k(p, n, v->top, v->best);
 	v->images++;

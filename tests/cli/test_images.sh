@@ -68,7 +68,7 @@ cmp -s "$tmp/a.weights" "$tmp/b1/net_final.weights" || fail 'a resumed run gives
 run 0 classifier train "$tmp/x.data" "$cfg" -threads 1 -backup "$tmp/b2" -seed 5
 cmp -s "$tmp/a.weights" "$tmp/b2/net_final.weights" && fail 'another seed gives other weights'
 run 0 classifier valid "$tmp/x.data" "$cfg" "$tmp/a.weights"
-has out "^$tmp/pictures of things/c0_0.jpg, 0, ([0-9.e+-]+, ){3}\$" 1
+has out "^$tmp/pictures of things/c0_0.jpg, 0, ([01]\.[0-9]{6}, ){2}\$" 1
 has out '^[0-6]: top 1: [01]\.[0-9]{6}, top 2: [01]\.[0-9]{6}$' 7
 printf '%s\n' "$tmp/no label here.jpg" "$tmp/c0_c1_.jpg" >> "$tmp/train.list.more"
 (cat "$tmp/train.list"; echo; cat "$tmp/train.list.more") > "$tmp/odd.list"

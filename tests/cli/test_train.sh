@@ -86,7 +86,7 @@ has err 'is partial: 1 of 3 layers' 1
 
 # --- evaluation ---
 run 0 classifier valid $data "$tmp/small.net.cfg" "$tmp/first.weights"
-has out '^data/digits/valid-images.idx:[0-9]+, [0-9], ([0-9.e+-]+, ){10}$' 360
+has out '^data/digits/valid-images.idx:[0-9]+, [0-9], ([01]\.[0-9]{6}, ){2}$' 360
 has out '^[0-9]+: top 1: [0-9.]+, top 2: [0-9.]+$' 360
 has out '^360 images: top 1: ' 1
 run 0 classifier valid $data "$tmp/small.net.cfg" "$tmp/first.weights" -batch 7
