@@ -45,11 +45,7 @@ int bare_values(struct bare *b)
 		err = dn_net_alloc(b->net);
 	if (!err)
 		err = b->net->store.ops->alloc(b->net->store.self, b->net);
-	if (!err)
-		err = dn_net_init_values(b->net);
-	if (!err && b->net->store.ops->touched)
-		b->net->store.ops->touched(b->net->store.self);
-	return err;
+	return err ? err : dn_net_init_values(b->net);
 }
 
 void bare_close(struct bare *b)

@@ -408,10 +408,7 @@ int session_ready(struct session *s, struct session_items *items)
 	err = session_agree(s, err, "allocation of memory");
 	if (err)
 		return err;
-	err = dn_net_init_values(s->net);
-	if (!err && s->net->store.ops->touched)
-		s->net->store.ops->touched(s->net->store.self);
-	return session_agree(s, err, "initial values");
+	return session_agree(s, dn_net_init_values(s->net), "initial values");
 }
 
 static bool load_by_rank0(const struct session *s)
@@ -437,8 +434,6 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 		err = dn_weights_load_rank0(s->net, path, allow_partial, &s->run.group, info);
 	else
 		err = dn_weights_load(s->net, path, -1, allow_partial, info);
-	if (!err && s->net->store.ops->touched)
-		s->net->store.ops->touched(s->net->store.self);
 	err = session_agree(s, err, "load of weights");
 	if (first)
 		fprintf(stderr, err ? "\n" : "Done!\n");

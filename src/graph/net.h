@@ -143,6 +143,8 @@ DN_EXPORT int dn_net_add_shapes(struct dn_net *net, int n, const int64_t (*sizes
 DN_EXPORT int dn_net_resize(struct dn_net *net, int64_t w, int64_t h);
 /** dn_net_init_values() - fill every param through store->each from (seed, id, element) */
 DN_EXPORT int dn_net_init_values(struct dn_net *net);
+/** dn_net_touched() - values were written through the store: packed copies of them, and the store's, are out of date */
+DN_EXPORT void dn_net_touched(struct dn_net *net);
 
 /** dn_net_forward() - block by block with hooks; waits for the end; sets net->loss when net->truth is given (else 0) */
 DN_EXPORT int dn_net_forward(struct dn_net *net);

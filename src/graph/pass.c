@@ -34,6 +34,13 @@ static int init_interval(void *arg, struct dn_param *p, int64_t at, int64_t n, f
 	return 0;
 }
 
+void dn_net_touched(struct dn_net *net)
+{
+	net->values_version++;
+	if (net->store.ops->touched)
+		net->store.ops->touched(net->store.self);
+}
+
 int dn_net_init_values(struct dn_net *net)
 {
 	struct init_arg arg = { net->opt.seed };
@@ -43,9 +50,7 @@ int dn_net_init_values(struct dn_net *net)
 		return dn_fail(-EINVAL, "net: no store to initialise");
 	for (int i = 0; i < net->n_params && !err; i++)
 		err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, init_interval, &arg);
-	net->values_version++;
-	if (net->store.ops->touched)
-		net->store.ops->touched(net->store.self);
+	dn_net_touched(net);
 	return err;
 }
 

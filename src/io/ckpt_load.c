@@ -13,7 +13,6 @@
 #include "base/file.h"
 #include "io/ckpt_priv.h"
 #include "io/state.h"
-#include "io/touched_priv.h"
 
 /* --- open --- */
 
@@ -319,6 +318,19 @@ static enum dn_ckpt_kind kind_of(const struct dn_param *p)
 	return p->role == DN_BUFFER ? DN_CKPT_BUFFER : DN_CKPT_PARAM;
 }
 
+static bool is_value(const struct dn_ckpt_tensor *t)
+{
+	return t->kind == DN_CKPT_PARAM || t->kind == DN_CKPT_BUFFER;
+}
+
+static bool is_in_net(const struct dn_net *net, const char *name)
+{
+	for (int i = 0; i < net->n_params; i++)
+		if (!strcmp(net->params[i]->name, name))
+			return true;
+	return false;
+}
+
 /* The same params and buffers on both sides? */
 static int check_net(const struct dn_ckpt *c, const struct dn_net *net)
 {
@@ -331,24 +343,12 @@ static int check_net(const struct dn_ckpt *c, const struct dn_net *net)
 		if (err)
 			return err;
 	}
-	for (int i = 0; i < c->n_tensors; i++) {
-		int k = 0;
-
-		t = &c->tensors[i];
-		if (t->kind != DN_CKPT_PARAM && t->kind != DN_CKPT_BUFFER)
-			continue;
-		if (++n <= net->n_params)
-			continue;
-		/* names are unique on both sides, so there is one too many: look for it among all */
-		for (i = 0; i < c->n_tensors; i++) {
-			t = &c->tensors[i];
-			for (k = 0; k < net->n_params && strcmp(net->params[k]->name, t->name); k++)
-				;
-			if (k == net->n_params && (t->kind == DN_CKPT_PARAM || t->kind == DN_CKPT_BUFFER))
-				break;
-		}
-		return dn_fail(-EINVAL, "%s: another net: it has a tensor %s, this net has none of that name", c->dir, t->name);
-	}
+	for (int i = 0; i < c->n_tensors; i++)
+		n += is_value(&c->tensors[i]);
+	/* names are unique on both sides: only when the numbers differ is a search of every name worth its time */
+	for (t = c->tensors; n > net->n_params && t < c->tensors + c->n_tensors; t++)
+		if (is_value(t) && !is_in_net(net, t->name))
+			return dn_fail(-EINVAL, "%s: another net: it has a tensor %s, this net has none of that name", c->dir, t->name);
 	return 0;
 }
 
@@ -414,7 +414,7 @@ int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 		if (!err && net->opt.train)
 			err = load_states(c, net, p);
 	}
-	values_touched(net);
+	dn_net_touched(net);
 	return err;
 }
 

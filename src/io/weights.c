@@ -15,7 +15,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "io/touched_priv.h"
 #include "io/weights_priv.h"
 
 #define VERSION_BYTES 12                /* major, minor, revision */
@@ -407,7 +406,7 @@ int dn_weights_load(struct dn_net *net, const char *path, int cutoff, bool allow
 	if (!err)
 		err = walk(&r, net, load_param, NULL);
 	if (!err) {
-		values_touched(net);
+		dn_net_touched(net);
 		warn_nonfinite(&r);
 		if (info)
 			*info = r.info;
@@ -503,7 +502,7 @@ int dn_weights_load_rank0(struct dn_net *net, const char *path, bool allow_parti
 		err = dn_group_agree(g, err ? err : s.err, "loading weights");
 	}
 	if (!err) {
-		values_touched(net);
+		dn_net_touched(net);
 		warn_nonfinite(&r);
 		if (info)
 			*info = r.info;

@@ -144,8 +144,7 @@ static int final_files(struct dn_loop *l)
 	for (size_t i = 0; i < sizeof(rests) / sizeof(rests[0]) && !err; i++)
 		err = save_weights(l, rests[i]);
 	/* a run that keeps checkpoints can be continued from its very end */
-	if (!err && (l->c.save_every > 0 || l->c.save_every_seconds > 0) && l->n_steps > 0 &&
-	    l->saved_step != dn_loop_batch_number(l))
+	if (!err && loop_saves(l) && l->n_steps > 0 && l->saved_step != dn_loop_batch_number(l))
 		err = save_ckpt(l);
 	return err;
 }
