@@ -558,7 +558,7 @@ static void another_net_is_refused_by_tensor(void)
 	CHECK_FAILS(load_path(t.net, path_of("other")), -EINVAL, "1.biases");
 	net_help_close(&t);
 	open_net(&t, NET CONV COST, true);
-	CHECK_FAILS(dn_ckpt_refuse(path_of("other"), t.net), -EINVAL, "tensor 1.");
+	CHECK_FAILS(dn_ckpt_refuse(path_of("other"), t.net), -EINVAL, "it has a tensor 1.biases, this net has none of that name");
 	net_help_close(&t);
 	open_net(&t, NET CONV DENSE DENSE COST, true);
 	CHECK_FAILS(dn_ckpt_refuse(path_of("other"), t.net), -EINVAL, "no tensor 2.biases");

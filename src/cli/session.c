@@ -443,7 +443,7 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	err = dn_group_sum(&s->run.group, &bad, 1);
 	if (err)
 		return err;
-	if (bad > 0)
+	if (bad > 0 && s->run.group.world > 1)
 		dn_warn("%s: %.0f values are not finite", path, bad);
 	if (first && info->partial)
 		fprintf(stderr, "%s is partial: %d of %d layers loaded, the others keep their initial values\n", path,

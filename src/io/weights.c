@@ -350,7 +350,7 @@ static int fill(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
 		err = fill_transposed(r, p->file_rows, p->file_cols, at, n, x);
 	else
 		err = fill_plain(r, at, n, x);
-	if (!err)
+	if (!err && (p->role == DN_TRAINED || p->layer->net->opt.rank == 0))    /* every rank reads the buffers */
 		count_nonfinite(r, x, n);
 	return err;
 }
@@ -387,9 +387,10 @@ static int alloc_piece(struct reader *r)
 	return r->piece ? 0 : -ENOMEM;
 }
 
-static void warn_nonfinite(const struct reader *r)
+/* of several ranks each knows its part: who called tells the sum */
+static void warn_nonfinite(const struct reader *r, const struct dn_net *net)
 {
-	if (r->info.n_nonfinite)
+	if (r->info.n_nonfinite && net->opt.world == 1)
 		dn_warn("%s: %lld values are not finite", r->path, (long long)r->info.n_nonfinite);
 }
 
@@ -407,7 +408,7 @@ int dn_weights_load(struct dn_net *net, const char *path, int cutoff, bool allow
 		err = walk(&r, net, load_param, NULL);
 	if (!err) {
 		dn_net_touched(net);
-		warn_nonfinite(&r);
+		warn_nonfinite(&r, net);
 		if (info)
 			*info = r.info;
 	}
@@ -503,7 +504,6 @@ int dn_weights_load_rank0(struct dn_net *net, const char *path, bool allow_parti
 	}
 	if (!err) {
 		dn_net_touched(net);
-		warn_nonfinite(&r);
 		if (info)
 			*info = r.info;
 	}

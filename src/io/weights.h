@@ -26,7 +26,7 @@ struct dn_weights_info {
 	int n_layers_loaded;            /* layers wholly inside the file (from the front); = n_layers when complete */
 	int n_layers;
 	bool partial;                   /* ends on a layer boundary before the last layer with params */
-	int64_t n_nonfinite;            /* values loaded on this rank that are not finite */
+	int64_t n_nonfinite;            /* values loaded that are not finite; over ranks they add up. One rank alone warns of them */
 };
 
 /**

@@ -52,6 +52,19 @@ for n in ${NP:-1 2 3 4}; do
 	cmp -s "$tmp/c$n.weights" "$tmp/b$n/d_final.weights" || fail "$n ranks: consolidate gives the final weights file"
 done
 
+# --- values that are not finite: one warning, of all that the file has, whoever reads them ---
+cp "$tmp/c$n.weights" "$tmp/d.weights"
+for at in 276 532; do           # the first layer's first rolling mean, which every rank has, and its first weight
+	printf '\0\0\300\177' | dd of="$tmp/d.weights" bs=1 seek=$at conv=notrunc 2> "$tmp/err"
+done
+for n in ${NP:-1 2 3}; do
+	for load in each rank0; do
+		run 0 "$n" classifier valid $data "$tmp/d.cfg" "$tmp/d.weights" -threads 1 -fsdp.load $load
+		has err 'not finite' 1
+		has err 'd\.weights: 2 values are not finite' 1
+	done
+done
+
 # --- errors that all ranks know are printed once; the job ends at once ---
 run 1 2 classifier train $data "$tmp/d.cfg" "$tmp/no.weights" -threads 1 -backup "$tmp/b"
 has err '^darknet: .*no\.weights' 1
