@@ -189,7 +189,7 @@ const struct dn_option fsdp_option_table[] = {
 	  .def = "stop",
 	  .arg = "stop",
 	  .check = check_nan,
-	  .help = "stop: a loss or gradient that is not finite ends the run" },
+	  .help = "stop: a loss that is not finite ends the run" },
 	{ .key = "batch_norm",
 	  .type = DN_OPT_STRING,
 	  .def = "local",
@@ -243,7 +243,6 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		.prefetch = !strcmp(prefetch, "pre")	? FSDP_PRE
 			    : !strcmp(prefetch, "post") ? FSDP_POST
 							: FSDP_NONE,
-		.load_rank0 = !strcmp(dn_options_text(o, "load"), "rank0"),
 		.timeout_ms = timeout_ms > 0 && timeout_ms < 1 ? 1 : (int64_t)timeout_ms, /* 0 is for ever */
 	};
 

@@ -20,7 +20,6 @@ struct fsdp_options {           /* [fsdp], resolved */
 	int grad_slots;                 /* M */
 	enum fsdp_prefetch prefetch;
 	int depth;                      /* blocks ahead, <= limit - 1 */
-	bool load_rank0;
 	int64_t timeout_ms;             /* 0 = none */
 };
 
