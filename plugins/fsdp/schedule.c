@@ -8,8 +8,6 @@
 #include <string.h>
 #include "schedule.h"
 
-static const float rolling_keep = .99f, rolling_new = .01f;
-
 /* --- the cursor --- */
 
 static bool in_step(const struct fsdp_runtime *rt)
@@ -261,7 +259,7 @@ static int stats_apply(struct fsdp_stats_run *s)
 		struct dn_param *p = rt->net->params[i];
 
 		if (p->stat)
-			err = rt->be->axpby(st, p->n, rolling_new, mean + (p->stat - rt->mem.stats), rolling_keep, p->value);
+			err = rt->be->axpby(st, p->n, DN_ROLLING_NEW, mean + (p->stat - rt->mem.stats), DN_ROLLING_KEEP, p->value);
 	}
 	return err;
 }

@@ -5,7 +5,6 @@ int fsdp_optim_block(struct fsdp_store *s, int block)
 {
 	const struct fsdp_plan *plan = s->plan;
 	const struct fsdp_block *b = &plan->blocks[block];
-	int64_t n_grads = (int64_t)(plan->planned[DN_MEM_GRADS] / sizeof(float));
 	int err = 0;
 
 	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors && !err; t++) {
@@ -17,9 +16,9 @@ int fsdp_optim_block(struct fsdp_store *s, int block)
 		if (p->frozen || !n)
 			continue;
 		for (int k = 0; k < plan->n_states; k++)
-			state[k] = s->rt.mem.states + k * n_grads + b->grad_offset + shard_at;
-		err = dn_optim_range(s->net->compute, p, s->update, n, s->rt.mem.params + b->shard_offset + shard_at,
-				     s->rt.mem.grads + b->grad_offset + shard_at, state);
+			state[k] = fsdp_store_part(s, t, DN_STATE0 + k) + shard_at;
+		err = dn_optim_range(s->net->compute, p, s->update, n, fsdp_store_part(s, t, DN_VALUE) + shard_at,
+				     fsdp_store_part(s, t, DN_GRAD) + shard_at, state);
 	}
 	return err;
 }

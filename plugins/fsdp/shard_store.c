@@ -97,8 +97,7 @@ static void store_destroy(void *self)
 
 /* --- who owns what --- */
 
-/* where this rank's elements of tensor @t lie, NULL when the part does not exist */
-static float *part_base(const struct fsdp_store *s, int t, enum dn_part part)
+float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part)
 {
 	const struct fsdp_block *b = &s->plan->blocks[s->plan->tensors[t].block];
 	int64_t n_grads = (int64_t)(s->plan->planned[DN_MEM_GRADS] / sizeof(float));
@@ -126,7 +125,7 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, dn_inte
 		return err;
 	if (p->role == DN_BUFFER)
 		return part == DN_VALUE ? fn(arg, p, 0, p->n, p->value) : 0;
-	x = part_base(s, t, part);
+	x = fsdp_store_part(s, t, part);
 	if (!x)
 		return 0;
 	fsdp_plan_tensor(s->plan, t, s->mesh->rank, &at, &n, &shard_at);
@@ -143,7 +142,7 @@ static int check_range(const struct fsdp_store *s, const struct dn_param *p, enu
 	if (at < 0 || n < 0 || n > p->n || at > p->n - n)
 		return dn_fail(-EINVAL, "%s: elements %lld to %lld wanted, it has %lld", p->name, (long long)at,
 			       (long long)(at + n), (long long)p->n);
-	if (p->role == DN_BUFFER ? part != DN_VALUE : !part_base(s, t, part))
+	if (p->role == DN_BUFFER ? part != DN_VALUE : !fsdp_store_part(s, t, part))
 		return dn_fail(-EINVAL, "%s: has no part %d", p->name, (int)part);
 	return 0;
 }
@@ -168,7 +167,7 @@ static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part par
 	int t = s->plan->tensor_of_param[p->index], rank = s->mesh->rank;
 	char what[128];
 	int64_t from, len, shard_at;
-	float *x = part_base(s, t, part);
+	float *x = fsdp_store_part(s, t, part);
 
 	c->n_spans = 0;
 	for (int q = 0; q < s->plan->world; q++) {

@@ -17,6 +17,9 @@ struct fsdp_store {
 	struct dn_store_report report;          /* of the last complete step */
 };
 
+/** fsdp_store_part() - where this rank's elements of tensor @t's block lie, NULL when the part does not exist
+ * A tensor's own begin at fsdp_plan_tensor()'s shard_at. */
+float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part);
 /** fsdp_store_attach() - make @net own a sharded store (allocated by its alloc); control operations go to the device */
 int fsdp_store_attach(struct dn_net *net, struct fsdp_mesh *mesh, const struct fsdp_plan *plan);
 

@@ -16,6 +16,10 @@ enum dn_part { DN_VALUE, DN_GRAD, DN_STATE0, DN_STATE1, DN_PARTS };
 /* elements [at, at+n) of the part of @p lie at x, which the callee may read and write */
 typedef int (*dn_interval_fn)(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x);
 
+/* Darknet's weights of a rolling statistic's old value and of the microbatch's */
+#define DN_ROLLING_KEEP .99f
+#define DN_ROLLING_NEW .01f
+
 enum dn_optimizer { DN_SGD, DN_ADAM, DN_ADAMW };
 
 struct dn_update {              /* one optimizer step */
@@ -52,7 +56,7 @@ struct dn_store_ops {
 	int (*read)(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out);
 	/* Collective, the other way: rank 0 gives elements [at, at+n), every rank keeps what it owns. */
 	int (*write)(void *self, struct dn_param *p, enum dn_part part, int64_t at, int64_t n, const float *in);
-	/* Once per microbatch in training, after the forward pass: rolling = .99 rolling + .01 stat (mean over ranks) */
+	/* Once per microbatch in training, after the forward pass: rolling = KEEP rolling + NEW stat (mean over ranks) */
 	int (*stats)(void *self, struct dn_net *net);
 	/* Start of an update: gradients of earlier steps are forgotten. */
 	int (*begin)(void *self, struct dn_net *net, int64_t step);

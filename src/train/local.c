@@ -29,8 +29,6 @@ struct local {
 	bool *complete;                 /* [n_blocks] a microbatch of this update has been added already */
 };
 
-static const float rolling_keep = .99f, rolling_new = .01f;
-
 static bool has_grad(const struct dn_param *p)
 {
 	return p->role == DN_TRAINED && !p->frozen;
@@ -324,7 +322,7 @@ static int local_stats(void *self, struct dn_net *net)
 
 		if (!p->stat)
 			continue;
-		err = s->be->axpby(net->compute, p->n, rolling_new, p->stat, rolling_keep, p->value);
+		err = s->be->axpby(net->compute, p->n, DN_ROLLING_NEW, p->stat, DN_ROLLING_KEEP, p->value);
 		if (err)
 			return err;
 	}
