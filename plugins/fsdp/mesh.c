@@ -67,7 +67,7 @@ static int mpi_host(struct fsdp_mesh *m)
 	return err;
 }
 
-static int mpi_mesh(struct fsdp_mesh *m, const struct fsdp_launch *l)
+static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 {
 	struct fsdp_channel *control = NULL;
 	int err = mpi_start();
@@ -80,7 +80,7 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct fsdp_launch *l)
 		err = mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &m->world), "MPI_Comm_size");
 	if (err)
 		return err;
-	if (l->found && l->size != m->world)
+	if (l->by && l->size != m->world)
 		return dn_fail(-EINVAL, "start-up: %d processes were launched (%s), but MPI's world has %d: the launcher belongs to "
 			       "another MPI than the plugin; use that MPI's mpirun", l->size, l->by, m->world);
 	m->pids = dn_calloc((size_t)m->world, sizeof(*m->pids));
@@ -145,11 +145,11 @@ int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int ran
 
 int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms)
 {
-	struct fsdp_launch l;
+	struct dn_launch l;
 	struct fsdp_mesh *m;
 	int err;
 
-	fsdp_launch_read(&l);
+	dn_launch_read(&l);
 	if (t == FSDP_LOCAL && l.size > 1)
 		return dn_fail(-EINVAL, "start-up: collectives=local is for one rank, %d processes were launched (%s)", l.size, l.by);
 	m = dn_zalloc(sizeof(*m));
@@ -158,8 +158,8 @@ int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t time
 	m->world = m->ranks_on_host = 1;
 	m->timeout_ms = timeout_ms;
 	m->late_status = 3;
-	err = l.found ? fsdp_watch_start(&m->watch, &l, timeout_ms) : 0;
-	if (!err && t != FSDP_LOCAL && (l.found || t == FSDP_MPI)) {
+	err = l.by ? fsdp_watch_start(&m->watch, &l, timeout_ms) : 0;
+	if (!err && t != FSDP_LOCAL && (l.by || t == FSDP_MPI)) {
 		err = mpi_mesh(m, &l);
 	} else if (!err) {
 		err = fsdp_hub_create(&m->hub, 1);

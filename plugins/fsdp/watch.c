@@ -1,4 +1,4 @@
-/* The watchdog thread, presence files, and the variables by which launchers name a rank. */
+/* The watchdog thread and presence files. */
 #define _GNU_SOURCE                     /* close_range */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 #define LAUNCHER_ENDS_MS 5000           /* after its SIGTERM to the ranks */
 
 struct fsdp_watch {
-	struct fsdp_launch launch;
+	struct dn_launch launch;
 	int pid;
 	int n_chain;                    /* chain[i + 1] was chain[i]'s parent; the last one is the launcher */
 	int chain[FSDP_WATCH_DEPTH + 1];
@@ -38,37 +38,6 @@ struct fsdp_watch {
 	int64_t tick_ns;                /* last time the thread ran */
 	int64_t pause_end_ns, pause_ms; /* it did not run for so long, although it should have */
 };
-
-/* --- launchers --- */
-
-static const struct { const char *size, *rank, *local; int least; } launchers[] = {
-	{ "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", 1 },
-	{ "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", 1 },
-	{ "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", 1 },
-	/* a batch script itself is a step of one task: alone is no launch */
-	{ "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", NULL, 2 },
-};
-
-static int env_number(const char *name, int def)
-{
-	const char *s = name ? getenv(name) : NULL;
-	int64_t x;
-
-	return s && dn_parse_int(s, &x) == DN_NUM_WHOLE && x >= 0 && x < 1 << 30 ? (int)x : def;
-}
-
-void fsdp_launch_read(struct fsdp_launch *l)
-{
-	*l = (struct fsdp_launch){ false, NULL, 0, 1, 0 };
-	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
-		int size = env_number(launchers[i].size, 0), rank = env_number(launchers[i].rank, -1);
-
-		if (size < launchers[i].least || rank < 0 || rank >= size)
-			continue;
-		*l = (struct fsdp_launch){ true, launchers[i].size, rank, size, env_number(launchers[i].local, 0) };
-		return;
-	}
-}
 
 /* --- processes --- */
 
@@ -397,7 +366,7 @@ static void *watch_main(void *arg)
 	return NULL;
 }
 
-int fsdp_watch_start(struct fsdp_watch **out, const struct fsdp_launch *l, int64_t timeout_ms)
+int fsdp_watch_start(struct fsdp_watch **out, const struct dn_launch *l, int64_t timeout_ms)
 {
 	struct fsdp_watch *w = dn_zalloc(sizeof(*w));
 	sigset_t all, term;

@@ -8,18 +8,9 @@
 
 #define FSDP_WATCH_DEPTH 8
 
-struct fsdp_launch {                    /* what the launcher says in the environment */
-	bool found;
-	const char *by;                 /* variable of the size */
-	int rank, size;
-	int local_size;                 /* ranks on this host, 0 = not said */
-};
-/** fsdp_launch_read() - found is false without a launcher */
-void fsdp_launch_read(struct fsdp_launch *l);
-
 struct fsdp_watch;
 /** fsdp_watch_start() - the thread, and this rank's presence file; start-up may last @timeout_ms (0 = for ever) from now on */
-int fsdp_watch_start(struct fsdp_watch **out, const struct fsdp_launch *l, int64_t timeout_ms);
+int fsdp_watch_start(struct fsdp_watch **out, const struct dn_launch *l, int64_t timeout_ms);
 /** fsdp_watch_arrived() - start-up is over on all ranks: no deadline any more, the presence file goes */
 void fsdp_watch_arrived(struct fsdp_watch *w);
 /** fsdp_watch_limit() - end the process with @status when @what lasts longer than @ms from now; 0 = no limit */

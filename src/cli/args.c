@@ -86,14 +86,7 @@ static int matches(const char *name, int n_words, char *const *words)
 
 static int usage_error(int *status, const char *prefix, const struct dn_verb *v, const char *what)
 {
-	struct launch l;
-
-	launch_let_first_speak();
-	launch_read(&l);
-	if (l.size > 1)
-		fprintf(stderr, "darknet: rank %d: %s\n", l.rank, what);
-	else
-		fprintf(stderr, "darknet: %s\n", what);
+	launch_error(what);
 	if (v)
 		fprintf(stderr, "usage: darknet %s%s%s %s [flags]    (darknet help %s%s%s)\n", prefix ? prefix : "",
 			prefix ? " " : "", v->name, v->args ? v->args : "", prefix ? prefix : "", prefix ? " " : "", v->name);

@@ -1,15 +1,11 @@
-/* What a launcher's environment says of this process: one of how many. Read without MPI. */
+/* Errors of processes that a launcher started, before they know one another. */
 #ifndef DN_CLI_LAUNCH_H
 #define DN_CLI_LAUNCH_H
 
-struct launch {
-	int rank, size;         /* 0, 1 without a launcher */
-	const char *by;         /* the variable that told the size, NULL */
-};
-
-void launch_read(struct launch *l);
 /** launch_let_first_speak() - before MPI runs all ranks mostly fail alike: the others wait a moment for rank 0, whose end makes
  *  the launcher end them */
 void launch_let_first_speak(void);
+/** launch_error() - after that, @text on standard error, with the rank when there are several */
+void launch_error(const char *text);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/launch.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
@@ -28,24 +29,18 @@ static void keep_heap_small(void)
 
 static void print_error(int err)
 {
-	struct launch l;
 	const char *text = dn_message();
 	char number[64];
 
 	snprintf(number, sizeof(number), "error %d (%s)", -err, strerror(-err));
-	launch_let_first_speak();
-	launch_read(&l);
-	if (l.size > 1)
-		fprintf(stderr, "darknet: rank %d: %s\n", l.rank, text[0] ? text : number);
-	else
-		fprintf(stderr, "darknet: %s\n", text[0] ? text : number);
+	launch_error(text[0] ? text : number);
 }
 
 int main(int argc, char **argv)
 {
 	struct dn_loaded plugin = { 0 };
 	struct dn_command c = { .out = stdout };
-	struct launch l;
+	struct dn_launch l;
 	int status = 0;
 	int err;
 
@@ -53,7 +48,7 @@ int main(int argc, char **argv)
 	keep_heap_small();
 	signal(SIGPIPE, SIG_IGN);       /* a closed pipe and a full quota are write errors, with a message */
 	signal(SIGXFSZ, SIG_IGN);
-	launch_read(&l);
+	dn_launch_read(&l);
 	dn_log_quiet(l.rank > 0);
 
 	err = cli_parse(&c, &plugin, argc, argv, &status);

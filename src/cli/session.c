@@ -2,11 +2,10 @@
 #include "cli/session.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/launch.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
 
@@ -165,9 +164,9 @@ static int plugin_open(struct session *s)
 
 static int check_launch(const struct session *s)
 {
-	struct launch l;
+	struct dn_launch l;
 
-	launch_read(&l);
+	dn_launch_read(&l);
 	if (l.size <= 1 || s->run.group.world > 1)
 		return 0;
 	return dn_fail(-EINVAL, "%d processes were launched (%s), but %s: each would be rank 0 of 1, and they would overwrite one another's "
@@ -468,11 +467,11 @@ static bool print_error(const struct session *s, int err)
 {
 	const char *text = dn_message();
 	int named = rank_in_message(text);
-	struct launch l;
+	struct dn_launch l;
 	int rank, world;
 	char number[64];
 
-	launch_read(&l);
+	dn_launch_read(&l);
 	rank = s->started ? s->run.group.rank : l.rank;
 	world = s->started ? s->run.group.world : l.size;
 	if (world > 1 && (s->agreed ? rank != 0 : named >= 0 && named != rank))

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/group.h"
+#include "base/launch.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/option.h"
