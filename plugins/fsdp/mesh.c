@@ -2,8 +2,6 @@
 #include <errno.h>
 #include <mpi.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include "mesh.h"
 

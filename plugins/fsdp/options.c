@@ -1,7 +1,6 @@
 /* The keys of [fsdp] (and -fsdp.KEY): the table, its checks, and the typed form. A value that a later
  * version will know gets a message of its own, so that nobody takes it for a typing error. */
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
 #include "plan.h"

@@ -3,7 +3,6 @@
 #include "plan.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "plan_priv.h"
 

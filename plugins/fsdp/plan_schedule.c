@@ -16,7 +16,6 @@
  */
 #include <errno.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "plan_priv.h"
 

@@ -2,7 +2,6 @@
 #include "cli/samples.h"
 
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"

@@ -1,6 +1,5 @@
 /* Verbs that describe the program from its tables: help, options, plugins, and the manual page. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

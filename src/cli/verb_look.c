@@ -1,6 +1,5 @@
 /* "look", also called "imtest": the training samples of a data set as the net gets them, on one sheet. */
 #include <errno.h>
-#include <string.h>
 
 #include "cli/bare.h"
 #include "cli/cli.h"

@@ -1,6 +1,5 @@
 /* Verbs about a net alone: what a cfg builds ("net"), one pass over an array ("forward"), a cut file ("partial"). */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/bare.h"

@@ -1,6 +1,5 @@
 /* "classifier valid": Darknet's line per image, top-1 and top-k as they run; "cifar test": the share of right ones. */
 #include <errno.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/samples.h"

@@ -9,7 +9,6 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
-#include <string.h>
 #include "backend/backend_priv.h"
 #include "backend/cpu/cpu_priv.h"
 
