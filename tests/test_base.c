@@ -540,10 +540,8 @@ static void buffers_grow(void)
 
 static void small_text_helpers_work(void)
 {
-	char s[] = " \t a b\r\n", e[] = "  ", out[8], h[32];
+	char out[8], h[32];
 
-	CHECK_STR(dn_trim(s), "a b");
-	CHECK_STR(dn_trim(e), "");
 	CU_ASSERT(dn_starts("abc", "ab") && dn_starts("abc", "") && !dn_starts("a", "ab"));
 	CU_ASSERT(dn_ends("a.cfg", ".cfg") && dn_ends("a", "") && !dn_ends("g", ".cfg"));
 	dn_base_name("cfg/yolov3.v2.cfg", out, sizeof(out));

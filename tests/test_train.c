@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "data/data.h"
 #include "io/ckpt.h"
+#include "io/state.h"
 #include "io/weights.h"
 #include "net_help.h"
 #include "train/loop.h"
@@ -100,9 +101,9 @@ static void sgd_follows_its_formula_in_double(void)
 		CHECK_CLOSE(v, want_v, 7, 4e-7);        /* a handful of float roundings of 6e-8 */
 		CHECK_CLOSE(w, want_w, 7, 4e-7);
 	}
-	CHECK_EQ(dn_optim_n_states(DN_SGD), 1);
-	CHECK_STR(dn_optim_name(DN_SGD), "sgd");
-	CHECK_STR(dn_optim_state_name(DN_SGD, 0), "momentum");
+	CHECK_EQ(dn_state_count(DN_SGD), 1);
+	CHECK_STR(dn_state_optimizer(DN_SGD), "sgd");
+	CHECK_STR(dn_state_name(DN_SGD, 0), "momentum");
 	net_help_close(&t);
 }
 
@@ -145,11 +146,11 @@ static void adam_and_adamw_follow_their_formulas_in_double(void)
 		}
 		net_help_close(&t);
 	}
-	CHECK_EQ(dn_optim_n_states(DN_ADAM), 2);
-	CHECK_EQ(dn_optim_n_states(DN_ADAMW), 2);
-	CHECK_STR(dn_optim_name(DN_ADAMW), "adamw");
-	CHECK_STR(dn_optim_state_name(DN_ADAM, 0), "m");
-	CHECK_STR(dn_optim_state_name(DN_ADAM, 1), "v");
+	CHECK_EQ(dn_state_count(DN_ADAM), 2);
+	CHECK_EQ(dn_state_count(DN_ADAMW), 2);
+	CHECK_STR(dn_state_optimizer(DN_ADAMW), "adamw");
+	CHECK_STR(dn_state_name(DN_ADAM, 0), "m");
+	CHECK_STR(dn_state_name(DN_ADAM, 1), "v");
 }
 
 static void elements_get_the_same_bits_in_any_cut(void)

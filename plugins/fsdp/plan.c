@@ -274,7 +274,7 @@ int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const stru
 	p->opt = *o;
 	p->opt.blocks = dn_strdup(o->blocks ? o->blocks : "auto");
 	p->subdivisions = net->subdivisions;
-	p->n_states = net->opt.train ? dn_optim_n_states(net->hyper.optimizer) : 0;
+	p->n_states = net->opt.train ? dn_state_count(net->hyper.optimizer) : 0;
 	net->dev->be->facts(net->dev, &p->facts);
 	err = p->opt.blocks ? 0 : -ENOMEM;
 	if (!err)

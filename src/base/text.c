@@ -224,21 +224,6 @@ void dn_buf_fini(struct dn_buf *b)
 	*b = (struct dn_buf){ 0 };
 }
 
-char *dn_trim(char *s)
-{
-	char *start = s;
-	size_t n;
-
-	while (is_blank(*start))
-		start++;
-	n = strlen(start);
-	while (n && is_blank(start[n - 1]))
-		n--;
-	memmove(s, start, n);
-	s[n] = '\0';
-	return s;
-}
-
 bool dn_starts(const char *s, const char *prefix)
 {
 	return !strncmp(s, prefix, strlen(prefix));

@@ -33,7 +33,6 @@ DN_EXPORT int dn_buf_add(struct dn_buf *b, const char *s, size_t n);
 DN_EXPORT int dn_buf_printf(struct dn_buf *b, const char *fmt, ...) DN_PRINTF(2, 3);
 DN_EXPORT void dn_buf_fini(struct dn_buf *b);
 
-DN_EXPORT char *dn_trim(char *s);                        /* in place: strips blanks at both ends */
 DN_EXPORT bool dn_starts(const char *s, const char *prefix);
 DN_EXPORT bool dn_ends(const char *s, const char *suffix);
 /** dn_base_name() - after the last '/', cut at the first '.'; "" never: falls back to "net". Into @out. */

@@ -1,4 +1,4 @@
-/* Names of optimizers and of their states, as checkpoints bear them. The rules themselves are train/optim.c's. */
+/* Names of optimizers, and how many states each has with which names, as checkpoints bear them. The rules are train/optim.c's. */
 #ifndef DN_IO_STATE_H
 #define DN_IO_STATE_H
 #include "graph/store.h"
@@ -6,9 +6,10 @@
 extern "C" {
 #endif
 
-const char *dn_state_optimizer(enum dn_optimizer o);    /* "sgd" */
-int dn_state_count(enum dn_optimizer o);
-const char *dn_state_name(enum dn_optimizer o, int state);      /* "momentum" */
+DN_EXPORT const char *dn_state_optimizer(enum dn_optimizer o);  /* "sgd", "adam", "adamw" */
+DN_EXPORT int dn_state_count(enum dn_optimizer o);              /* SGD: 1; Adam and AdamW: 2 */
+/** dn_state_name() - "momentum" for state 0 of SGD, "m" and "v" of Adam: the tensor is PARAM:momentum */
+DN_EXPORT const char *dn_state_name(enum dn_optimizer o, int state);
 
 #ifdef __cplusplus
 }

@@ -21,6 +21,7 @@
 #include "graph/net.h"
 #include "io/ckpt.h"
 #include "io/json.h"
+#include "io/state.h"
 #include "io/weights.h"
 #include "plugin/verb.h"
 #include "train/local.h"

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "io/state.h"
 #include "train/loop.h"
 #include "train/optim.h"
 
@@ -91,7 +92,7 @@ static int own_bytes(const struct dn_net *net, size_t *out)
 		if (err || !train || p->frozen)
 			continue;
 		err = add_tensor(&out[DN_MEM_GRADS], p->n);
-		for (int s = 0; s < dn_optim_n_states(net->hyper.optimizer) && !err; s++)
+		for (int s = 0; s < dn_state_count(net->hyper.optimizer) && !err; s++)
 			err = add_tensor(&out[DN_MEM_OPTIMIZER], p->n);
 	}
 	if (!err && train && net->subdivisions > 1)
@@ -175,7 +176,7 @@ static int local_alloc(void *self, struct dn_net *net)
 	err = own_bytes(net, bytes);
 	if (err)
 		return err;
-	s->n_states = dn_optim_n_states(net->hyper.optimizer);
+	s->n_states = dn_state_count(net->hyper.optimizer);
 	s->slots = net->opt.train && net->subdivisions > 1;
 	s->params = dn_calloc((size_t)net->n_params, sizeof(*s->params));
 	s->complete = dn_calloc((size_t)net->n_blocks, sizeof(*s->complete));

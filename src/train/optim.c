@@ -5,22 +5,6 @@
 #include <math.h>
 
 #include "backend/backend.h"
-#include "io/state.h"
-
-int dn_optim_n_states(enum dn_optimizer o)
-{
-	return dn_state_count(o);
-}
-
-const char *dn_optim_name(enum dn_optimizer o)
-{
-	return dn_state_optimizer(o);
-}
-
-const char *dn_optim_state_name(enum dn_optimizer o, int state)
-{
-	return dn_state_name(o, state);
-}
 
 static int sgd_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w,
 		     const float *g, float *const *state)

@@ -6,10 +6,6 @@
 extern "C" {
 #endif
 
-DN_EXPORT int dn_optim_n_states(enum dn_optimizer o);            /* SGD: 1; Adam and AdamW: 2 */
-DN_EXPORT const char *dn_optim_name(enum dn_optimizer o);        /* "sgd", "adam", "adamw" */
-/** dn_optim_state_name() - "momentum" for state 0 of SGD, "m" and "v" of Adam: the tensor is PARAM:momentum */
-DN_EXPORT const char *dn_optim_state_name(enum dn_optimizer o, int state);
 /**
  * dn_optim_range() - update @n consecutive elements of one param
  * @w values, @g gradients (sums over the E images), @state [n_states] pointers. Rate is u->rate * p->lr_scale; decay
