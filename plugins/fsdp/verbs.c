@@ -156,13 +156,10 @@ static int checkpoint_net(struct offline *o, const struct dn_ckpt *ck)
 static int check_tensor(const struct dn_ckpt *ck, const struct dn_param *p)
 {
 	const struct dn_ckpt_tensor *t = dn_ckpt_find(ck, p->name);
-	int64_t n = 1;
 
 	if (!t)
 		return dn_fail(-EINVAL, "%s: no tensor %s, which the checkpoint's own cfg has", dn_ckpt_dir(ck), p->name);
-	for (int i = 0; i < t->n_dims; i++)
-		n = t->shape[i] == (i < p->n_dims ? p->shape[i] : -1) ? n * t->shape[i] : -1;
-	if (t->n_dims != p->n_dims || n != p->n)
+	if (t->n_dims != p->n_dims || memcmp(t->shape, p->shape, (size_t)p->n_dims * sizeof(p->shape[0])))
 		return dn_fail(-EINVAL, "%s: tensor %s has another shape than the checkpoint's own cfg gives it", dn_ckpt_dir(ck),
 			       p->name);
 	return 0;
@@ -196,16 +193,12 @@ static int write_param(void *arg, struct dn_param *p, int64_t offset)
 
 static int write_weights(struct writing *w, const struct dn_net *net, const char *path)
 {
-	static const int32_t version[3] = { 0, 2, 0 };
-	const uint64_t seen = dn_ckpt_state_of(w->ck)->seen;
 	int err;
 
 	w->piece = dn_alloc(PIECE * sizeof(float));
 	err = w->piece ? dn_out_open(&w->out, path) : -ENOMEM;
 	if (!err)
-		err = dn_out_write(&w->out, version, sizeof(version));
-	if (!err)
-		err = dn_out_write(&w->out, &seen, sizeof(seen));
+		err = dn_weights_write_header(&w->out, dn_ckpt_state_of(w->ck)->seen);
 	if (!err)
 		err = dn_weights_each(net, write_param, w);
 	if (!err)

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/launch.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
@@ -37,6 +38,14 @@ int session_item(struct session_items *s, const char *name, const char *fmt, ...
 	memcpy(both + n, text, strlen(text) + 1);
 	s->item[s->n++] = (struct dn_item){ both, both + n };
 	return 0;
+}
+
+int session_item_weights(struct session_items *s, const char *path)
+{
+	int64_t size;
+	int err = dn_file_size(path, &size);
+
+	return err ? err : session_item(s, "weights file", "%.300s, %lld bytes", path, (long long)size);
 }
 
 void session_items_fini(struct session_items *s)

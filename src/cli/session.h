@@ -27,6 +27,8 @@ struct session_items {
 	struct dn_item *item;
 };
 int session_item(struct session_items *s, const char *name, const char *fmt, ...) DN_PRINTF(3, 4);
+/** session_item_weights() - a weights file by its path and size */
+int session_item_weights(struct session_items *s, const char *path);
 void session_items_fini(struct session_items *s);
 
 int session_start(struct session *s, struct dn_command *c, const char *cfg_path, bool train);

@@ -182,7 +182,6 @@ static int get_top(struct prediction *p)
 static int prepare(struct prediction *p, struct session_items *items)
 {
 	struct dn_net *net = p->s.net;
-	int64_t size;
 	int err;
 
 	err = check_net(net, p->s.c->args[1]);
@@ -193,9 +192,7 @@ static int prepare(struct prediction *p, struct session_items *items)
 	if (!err)
 		err = samples_names(&p->names, p->file, net);
 	if (!err)
-		err = dn_file_size(p->s.c->args[2], &size);
-	if (!err)
-		err = session_item(items, "weights file", "%.300s, %lld bytes", p->s.c->args[2], (long long)size);
+		err = session_item_weights(items, p->s.c->args[2]);
 	if (err)
 		return err;
 	p->best = dn_calloc((size_t)p->top, sizeof(*p->best));

@@ -162,7 +162,6 @@ static int open_data(struct training *t, struct session_items *items)
 {
 	struct dn_net *net = t->s.net;
 	char text[32];
-	int64_t size;
 	int err;
 
 	err = samples_open(&t->data, t->file, net, false, t->s.run.seed);
@@ -173,11 +172,8 @@ static int open_data(struct training *t, struct session_items *items)
 	}
 	if (!err)
 		err = samples_item(items, t->data);
-	if (!err && t->weights_path) {
-		err = dn_file_size(t->weights_path, &size);
-		if (!err)
-			err = session_item(items, "weights file", "%.300s, %lld bytes", t->weights_path, (long long)size);
-	}
+	if (!err && t->weights_path)
+		err = session_item_weights(items, t->weights_path);
 	/* what the flags left open is settled now: printed, compared and logged as resolved */
 	for (int i = 0; !err && i < 4; i++) {
 		const char *key = i == 0 ? "batch" : i == 1 ? "subdivisions" : i == 2 ? "shuffle" : "backup";

@@ -39,7 +39,6 @@ static int on_image(void *arg, int64_t index, int64_t cls, const float *p, int64
 static int open_data(struct validation *v, struct session_items *items)
 {
 	struct dn_net *net = v->s.net;
-	int64_t size;
 	int err;
 
 	err = samples_open(&v->data, v->file, net, true, 0);
@@ -56,11 +55,7 @@ static int open_data(struct validation *v, struct session_items *items)
 	if (!v->best)
 		return -ENOMEM;
 	err = samples_item(items, v->data);
-	if (!err)
-		err = dn_file_size(v->weights_path, &size);
-	if (!err)
-		err = session_item(items, "weights file", "%.300s, %lld bytes", v->weights_path, (long long)size);
-	return err;
+	return err ? err : session_item_weights(items, v->weights_path);
 }
 
 static int evaluate(struct validation *v, struct dn_command *c, dn_valid_fn fn, struct dn_metric *m)

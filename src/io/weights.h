@@ -5,6 +5,7 @@
 #define DN_IO_WEIGHTS_H
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/file.h"
 #include "base/group.h"
 #include "graph/net.h"
 #ifdef __cplusplus
@@ -51,6 +52,8 @@ DN_EXPORT int dn_weights_info_read(const char *path, struct dn_weights_info *inf
  */
 DN_EXPORT int dn_weights_save(struct dn_net *net, const char *path, uint64_t seen, int cutoff, const struct dn_group *g,
 			      int64_t *bytes);
+/** dn_weights_write_header() - the 20 bytes before the values */
+DN_EXPORT int dn_weights_write_header(struct dn_out *o, uint64_t seen);
 /** dn_weights_bytes() - size of a full file */
 DN_EXPORT int64_t dn_weights_bytes(const struct dn_net *net, int cutoff);
 

@@ -36,7 +36,7 @@ int64_t dn_weights_bytes(const struct dn_net *net, int cutoff)
 	return bytes;
 }
 
-static int write_header(struct dn_out *o, uint64_t seen)
+int dn_weights_write_header(struct dn_out *o, uint64_t seen)
 {
 	static const int32_t version[3] = { 0, 2, 0 };
 	int err;
@@ -74,7 +74,7 @@ int dn_weights_save(struct dn_net *net, const char *path, uint64_t seen, int cut
 		piece = dn_alloc(WEIGHTS_PIECE * sizeof(float));
 		err = piece ? dn_out_open(&o, path) : -ENOMEM;
 		if (!err)
-			err = write_header(&o, seen);
+			err = dn_weights_write_header(&o, seen);
 	}
 	err = dn_group_agree(g, err, "saving weights");
 	if (err)

@@ -91,5 +91,24 @@ timeout 120 scripts/run-mpi.sh 2 "$tmp/differ.sh" "$bin" train $data "$tmp/d.cfg
 [ $? -eq 1 ] || fail 'a seed that differs: status 1'
 has err '^darknet: .*seed' 1
 
+# --- ranks that would load different weights files are found, too ---
+python3 - "$tmp/x.npy" << 'EOF'
+import sys
+head = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 8, 8), }".ljust(117) + "\n"
+open(sys.argv[1], "wb").write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + bytes(4 * 128))
+EOF
+cp "$tmp/d.weights" "$tmp/other.weights"
+run 0 2 forward "$tmp/d.cfg" "$tmp/d.weights" "$tmp/x.npy" "$tmp/y.npy" -threads 1
+cat > "$tmp/differ.sh" << 'EOF'
+#!/usr/bin/env bash
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] || set -- "${@/d.weights/other.weights}"
+exec "$@"
+EOF
+cases=$((cases + 1))
+timeout 120 scripts/run-mpi.sh 2 "$tmp/differ.sh" "$bin" forward "$tmp/d.cfg" "$tmp/d.weights" "$tmp/x.npy" "$tmp/y.npy" \
+	-threads 1 > "$tmp/out" 2> "$tmp/err" < /dev/null
+[ $? -eq 1 ] || fail 'another weights file: status 1'
+has err '^darknet: rank 1: weights file is ' 1
+
 echo "cli over ranks: $cases cases, $failed failed"
 [ $failed -eq 0 ]
