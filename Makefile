@@ -26,6 +26,11 @@ endif
 ifeq ($(WERROR),1)
 CONFIG := $(CONFIG)-werror
 endif
+# ONEDNN=DIR: the oneDNN (2 or 3) of DIR/include and DIR/lib instead of Debian's, in a build folder of its own
+ONEDNN ?=
+ifneq ($(ONEDNN),)
+CONFIG := $(CONFIG)-onednn
+endif
 B ?= build/$(CONFIG)
 Q := $(if $(filter 1,$(V)),,@)
 
@@ -43,13 +48,21 @@ ifeq ($(TSAN),1)
 CFLAGS_ALL += -fsanitize=thread
 LDFLAGS_ALL += -fsanitize=thread
 endif
+ifneq ($(ONEDNN),)
+CFLAGS_ALL += -I$(abspath $(ONEDNN))/include
+LDFLAGS_ALL += -L$(abspath $(ONEDNN))/lib -Wl,-rpath,$(abspath $(ONEDNN))/lib
+endif
 LIBS := -ldnnl -lcjson -lxxhash -lz -lgomp -ldl -lpthread -lm
 
 # A missing library is an error that names its Debian package, never a silent change.
 need = $(if $(wildcard $(1)),,$(error $(1) is missing: install the Debian package $(2), or run scripts/setup.sh))
 NO_LIBS := help clean format format-check uninstall
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(NO_LIBS),$(MAKECMDGOALS)),all),)
+ifeq ($(ONEDNN),)
 $(call need,/usr/include/oneapi/dnnl/dnnl.h,libdnnl-dev)
+else ifeq ($(and $(wildcard $(ONEDNN)/include/oneapi/dnnl/dnnl.h),$(wildcard $(ONEDNN)/lib/libdnnl.so)),)
+$(error ONEDNN=$(ONEDNN): include/oneapi/dnnl/dnnl.h and lib/libdnnl.so are not both there)
+endif
 $(call need,/usr/include/cjson/cJSON.h,libcjson-dev)
 $(call need,/usr/include/xxhash.h,libxxhash-dev)
 $(call need,/usr/include/zlib.h,zlib1g-dev)

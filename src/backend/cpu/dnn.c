@@ -1,4 +1,5 @@
-/* cpu: convolutions and matrix products through oneDNN 2 (C API). Nothing else here knows oneDNN.
+/* cpu: convolutions and matrix products through oneDNN, version 2 or 3 (C API; dnn_api.h). Nothing else here knows
+ * oneDNN.
  *
  * A convolution is up to three passes (forward, weight gradient, data gradient). A pass is one primitive
  * over three tensors, each in its plain layout or in the library's own; the latter are converted on every
@@ -7,10 +8,10 @@
  */
 #include <errno.h>
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include "backend/backend_priv.h"
 #include "backend/cpu/cpu_priv.h"
+#include "backend/cpu/dnn_api.h"
 
 struct dnn {
 	dnnl_engine_t engine;
@@ -174,7 +175,7 @@ static int attr_create(enum dn_act act, dnnl_primitive_attr_t *out)
 	if (!err && alg != dnnl_alg_kind_undef) {
 		err = dnn_status(dnnl_post_ops_create(&ops), "post ops");
 		if (!err)
-			err = dnn_status(dnnl_post_ops_append_eltwise(ops, 1, alg, alpha, 0), "post op");
+			err = dnn_status(api_append_eltwise(ops, alg, alpha), "post op");
 		if (!err)
 			err = dnn_status(dnnl_primitive_attr_set_post_ops(attr, ops), "post ops");
 		if (ops)
@@ -189,10 +190,19 @@ static int attr_create(enum dn_act act, dnnl_primitive_attr_t *out)
 }
 
 struct shapes {                         /* in plain layout, and as "choose yourself" where the layout says so */
-	dnnl_memory_desc_t x, w, y, bias, any_x, any_w, any_y;
-	dnnl_dims_t strides, dilates, pad_l, pad_r;
+	api_md x, w, y, bias, any_x, any_w, any_y;
+	struct api_conv conv;           /* over the any_ ones */
 };
 
+static void shapes_fini(struct shapes *s)
+{
+	api_md all[] = { s->x, s->w, s->y, s->bias, s->any_x, s->any_w, s->any_y };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		api_md_destroy(all[i]);
+}
+
+/* @s is zeroed; to be finished by shapes_fini() after a failure as well */
 static int shapes_init(struct shapes *s, const struct dn_conv_desc *d, enum layout layout)
 {
 	dnnl_dims_t x = { d->n, d->c, d->h, d->w }, y = { d->n, d->k, d->oh, d->ow }, b = { d->k };
@@ -203,7 +213,7 @@ static int shapes_init(struct shapes *s, const struct dn_conv_desc *d, enum layo
 	dnnl_format_tag_t plain_w = grouped ? dnnl_goihw : dnnl_oihw;
 	dnnl_format_tag_t any_w = layout == LAYOUT_OWN ? dnnl_format_tag_any : plain_w;
 	struct {
-		dnnl_memory_desc_t *md;
+		api_md *md;
 		int ndims;
 		const dnnl_dim_t *dims;
 		dnnl_format_tag_t tag;
@@ -215,31 +225,34 @@ static int shapes_init(struct shapes *s, const struct dn_conv_desc *d, enum layo
 	};
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		int err = dnn_status(dnnl_memory_desc_init_by_tag(all[i].md, all[i].ndims, all[i].dims, dnnl_f32,
-								  all[i].tag), "tensor description");
+		int err = dnn_status(api_md_create(all[i].md, all[i].ndims, all[i].dims, all[i].tag), "tensor description");
+
 		if (err)
 			return err;
 	}
+	s->conv.x = s->any_x;
+	s->conv.w = s->any_w;
+	s->conv.y = s->any_y;
 	for (int i = 0; i < 2; i++) {
 		int64_t in = i ? d->w : d->h, out = i ? d->ow : d->oh;
 
-		s->strides[i] = d->stride;
-		s->dilates[i] = d->dilation - 1;
-		s->pad_l[i] = d->pad;
+		s->conv.strides[i] = d->stride;
+		s->conv.dilates[i] = d->dilation - 1;
+		s->conv.pad_l[i] = d->pad;
 		/* what the last window needs: negative when the stride leaves columns over */
-		s->pad_r[i] = (out - 1) * d->stride + (d->size - 1) * d->dilation + 1 - in - d->pad;
+		s->conv.pad_r[i] = (out - 1) * d->stride + (d->size - 1) * d->dilation + 1 - in - d->pad;
 	}
 	return 0;
 }
 
-static int memory_create(struct dnn *dnn, const dnnl_memory_desc_t *md, dnnl_memory_t *out)
+static int memory_create(struct dnn *dnn, api_md_ref md, dnnl_memory_t *out)
 {
 	return dnn_status(dnnl_memory_create(out, md, dnn->engine, DNNL_MEMORY_NONE), "memory object");
 }
 
 static int scratch_create(struct dnn *dnn, const_dnnl_primitive_desc_t pd, dnnl_memory_t *out, size_t *bytes)
 {
-	const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+	api_md_ref md = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
 	size_t size = md ? dnnl_memory_desc_get_size(md) : 0;
 
 	if (!size)
@@ -250,8 +263,7 @@ static int scratch_create(struct dnn *dnn, const_dnnl_primitive_desc_t pd, dnnl_
 }
 
 /* @md: what the primitive wants of the tensor whose plain layout is @plain */
-static int tensor_init(struct dnn *dnn, struct pass *p, struct tensor *t, int arg, const dnnl_memory_desc_t *plain,
-		       const dnnl_memory_desc_t *md)
+static int tensor_init(struct dnn *dnn, struct pass *p, struct tensor *t, int arg, api_md_ref plain, api_md_ref md)
 {
 	bool out = t == &p->out;
 	dnnl_primitive_attr_t attr;
@@ -295,37 +307,25 @@ static void pass_place(struct pass *p)
 	p->ws_bytes = at;
 }
 
-static dnnl_status_t pass_describe(enum pass_kind kind, const struct dn_conv_desc *d, const struct shapes *s,
-				   dnnl_convolution_desc_t *desc)
+/* Backward descriptions want a forward one as a hint. */
+static dnnl_status_t pass_describe(dnnl_engine_t engine, enum pass_kind kind, const struct dn_conv_desc *d,
+				   const struct shapes *s, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
 {
-	dnnl_prop_kind_t prop = d->train ? dnnl_forward_training : dnnl_forward_inference;
+	struct api_conv c = s->conv;
+	dnnl_primitive_desc_t hint;
+	dnnl_status_t status;
 
-	switch (kind) {
-	case PASS_FORWARD:
-		return dnnl_dilated_convolution_forward_desc_init(desc, prop, dnnl_convolution_direct, &s->any_x,
-			&s->any_w, d->bias ? &s->bias : NULL, &s->any_y, s->strides, s->dilates, s->pad_l, s->pad_r);
-	case PASS_WEIGHTS:
-		return dnnl_dilated_convolution_backward_weights_desc_init(desc, dnnl_convolution_direct, &s->any_x,
-			&s->any_w, NULL, &s->any_y, s->strides, s->dilates, s->pad_l, s->pad_r);
-	default:
-		return dnnl_dilated_convolution_backward_data_desc_init(desc, dnnl_convolution_direct, &s->any_x,
-			&s->any_w, &s->any_y, s->strides, s->dilates, s->pad_l, s->pad_r);
+	if (kind == PASS_FORWARD) {
+		c.bias = d->bias ? s->bias : NULL;
+		return api_conv_forward(out, engine, d->train ? dnnl_forward_training : dnnl_forward_inference, &c, attr);
 	}
-}
-
-/* backward descriptions want a forward one as a hint */
-static int pass_hint(const struct dn_conv_desc *d, const struct shapes *s, dnnl_engine_t engine,
-		     dnnl_primitive_desc_t *out)
-{
-	dnnl_convolution_desc_t desc;
-	int err;
-
-	err = dnn_status(dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training,
-		dnnl_convolution_direct, &s->any_x, &s->any_w, NULL, &s->any_y, s->strides, s->dilates, s->pad_l,
-		s->pad_r), "convolution");
-	if (err)
-		return err;
-	return dnn_status(dnnl_primitive_desc_create(out, &desc, NULL, engine, NULL), "convolution");
+	status = api_conv_forward(&hint, engine, dnnl_forward_training, &c, NULL);
+	if (status != dnnl_success)
+		return status;
+	status = kind == PASS_WEIGHTS ? api_conv_backward_weights(out, engine, &c, hint, attr)
+				      : api_conv_backward_data(out, engine, &c, hint, attr);
+	dnnl_primitive_desc_destroy(hint);
+	return status;
 }
 
 static int pass_tensors(struct dnn *dnn, struct pass *p, enum pass_kind kind, const struct shapes *s,
@@ -347,11 +347,11 @@ static int pass_tensors(struct dnn *dnn, struct pass *p, enum pass_kind kind, co
 				{ DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 1 },
 				{ DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0 } },
 	};
-	const dnnl_memory_desc_t *plain[] = { &s->x, &s->w, &s->y };
+	api_md_ref plain[] = { s->x, s->w, s->y };
 	struct tensor *t[] = { &p->in, &p->in2, &p->out };
 
 	for (int i = 0; i < 3; i++) {
-		const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, of[kind][i].query, 0);
+		api_md_ref md = dnnl_primitive_desc_query_md(pd, of[kind][i].query, 0);
 		int err;
 
 		if (!md)
@@ -366,21 +366,16 @@ static int pass_tensors(struct dnn *dnn, struct pass *p, enum pass_kind kind, co
 static int pass_init(struct dnn *dnn, struct pass *p, enum pass_kind kind, const struct dn_conv_desc *d,
 		     enum layout layout)
 {
-	dnnl_primitive_desc_t hint = NULL, pd = NULL;
+	dnnl_primitive_desc_t pd = NULL;
 	dnnl_primitive_attr_t attr = NULL;
-	dnnl_convolution_desc_t desc;
-	struct shapes s;
+	struct shapes s = { 0 };
 	int err;
 
 	err = shapes_init(&s, d, layout);
 	if (!err)
-		err = dnn_status(pass_describe(kind, d, &s, &desc), "convolution");
-	if (!err && kind != PASS_FORWARD)
-		err = pass_hint(d, &s, dnn->engine, &hint);
-	if (!err)
 		err = attr_create(kind == PASS_FORWARD ? d->act : DN_ACT_LINEAR, &attr);
 	if (!err)
-		err = dnn_status(dnnl_primitive_desc_create(&pd, &desc, attr, dnn->engine, hint), "convolution");
+		err = dnn_status(pass_describe(dnn->engine, kind, d, &s, attr, &pd), "convolution");
 	if (!err)
 		err = dnn_status(dnnl_primitive_create(&p->prim, pd), "convolution");
 	if (!err)
@@ -388,15 +383,14 @@ static int pass_init(struct dnn *dnn, struct pass *p, enum pass_kind kind, const
 	if (!err)
 		err = scratch_create(dnn, pd, &p->scratch, &p->scratch_bytes);
 	if (!err && kind == PASS_FORWARD && d->bias)
-		err = memory_create(dnn, &s.bias, &p->bias);
+		err = memory_create(dnn, s.bias, &p->bias);
 	if (!err)
 		pass_place(p);
 	if (pd)
 		dnnl_primitive_desc_destroy(pd);
 	if (attr)
 		dnnl_primitive_attr_destroy(attr);
-	if (hint)
-		dnnl_primitive_desc_destroy(hint);
+	shapes_fini(&s);
 	return err;
 }
 
@@ -547,7 +541,7 @@ size_t cpu_conv_packed_bytes(const struct dn_conv *cv)
 
 static int set_handle(struct dnn *dnn, dnnl_memory_t m, const void *p)
 {
-	return dnn_status(dnnl_memory_set_data_handle_v2(m, (void *)p, dnn->stream), "address");
+	return dnn_status(api_set_handle(m, (void *)p, dnn->stream), "address");
 }
 
 static int reorder_run(struct dnn *dnn, const struct reorder *r, dnnl_memory_t from, dnnl_memory_t to, char *ws)
