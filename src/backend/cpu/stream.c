@@ -370,7 +370,8 @@ static void stream_push(struct dn_stream *st)
 	pthread_cond_signal(&st->dev->work);
 }
 
-static int stream_bytes(struct dn_stream *st, void *dst, const void *src, size_t bytes)
+/* behind what is queued already; the error of a stream that has failed */
+static int stream_queue(struct dn_stream *st, const struct stream_entry *entry)
 {
 	struct cpu_device *d = st->dev;
 	struct stream_entry *e;
@@ -379,11 +380,9 @@ static int stream_bytes(struct dn_stream *st, void *dst, const void *src, size_t
 	pthread_mutex_lock(&d->lock);
 	err = st->err ? dn_fail(st->err, "%s", st->msg) : 0;
 	if (!err) {
-		e = stream_slot(st, ENTRY_COPY);
+		e = stream_slot(st, entry->kind);
 		if (e) {
-			e->dst = dst;
-			e->src = src;
-			e->bytes = bytes;
+			*e = *entry;
 			stream_push(st);
 		} else {
 			err = -EAGAIN;
@@ -391,6 +390,13 @@ static int stream_bytes(struct dn_stream *st, void *dst, const void *src, size_t
 	}
 	pthread_mutex_unlock(&d->lock);
 	return err;
+}
+
+static int stream_bytes(struct dn_stream *st, void *dst, const void *src, size_t bytes)
+{
+	const struct stream_entry e = { .kind = ENTRY_COPY, .dst = dst, .src = src, .bytes = bytes };
+
+	return stream_queue(st, &e);
 }
 
 /* a COMM stream queues it, unless one of its own tasks asks */
@@ -422,25 +428,11 @@ int stream_zero(struct dn_stream *st, void *dst, size_t bytes)
 
 int stream_submit(struct dn_stream *st, const struct dn_task *task)
 {
-	struct cpu_device *d = st->dev;
-	struct stream_entry *e;
-	int err;
+	const struct stream_entry e = { .kind = ENTRY_TASK, .task = *task };
 
 	if (st->kind != DN_STREAM_COMM)
 		return dn_fail(-EINVAL, "stream %s: tasks need a communication stream", st->name);
-	pthread_mutex_lock(&d->lock);
-	err = st->err ? dn_fail(st->err, "%s", st->msg) : 0;
-	if (!err) {
-		e = stream_slot(st, ENTRY_TASK);
-		if (e) {
-			e->task = *task;
-			stream_push(st);
-		} else {
-			err = -EAGAIN;
-		}
-	}
-	pthread_mutex_unlock(&d->lock);
-	return err;
+	return stream_queue(st, &e);
 }
 
 /* Every task may take its full time, so the deadline starts anew whenever the head moves. */
