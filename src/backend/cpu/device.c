@@ -6,8 +6,6 @@
 #include "backend/cpu/stream.h"
 #include "base/thread.h"
 
-#define ASK_BYTES ((size_t)64 << 20)    /* smaller allocations do not ask how much is free */
-
 int stream_device_init(struct cpu_device *d, const struct dn_backend *be, int threads)
 {
 	int err;
@@ -73,29 +71,10 @@ int stream_memory(struct dn_device *dev, size_t *free_bytes, size_t *total_bytes
 	return 0;
 }
 
-/* The system grants more than it has and kills who touches it: what is large is compared first. */
-static int check_room(struct dn_device *dev, enum dn_region r, size_t bytes)
-{
-	size_t n_free, total;
-	int err;
-
-	if (bytes < ASK_BYTES)
-		return 0;
-	err = stream_memory(dev, &n_free, &total);
-	if (!err && bytes > n_free)
-		err = dn_fail(-ENOMEM, "out of memory: %s: %zu MiB are needed, %zu of this host's %zu MiB are free", dn_region_name(r),
-			      bytes >> 20, n_free >> 20, total >> 20);
-	return err;
-}
-
 int stream_alloc(struct dn_device *dev, enum dn_region r, size_t bytes, void **out)
 {
-	int err = check_room(dev, r, bytes);
-	void *p;
+	void *p = dn_alloc_region(r, bytes);
 
-	if (err)
-		return err;
-	p = dn_alloc_region(r, bytes);
 	if (!p)
 		return -ENOMEM;
 	*out = p;
