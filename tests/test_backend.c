@@ -93,6 +93,9 @@ static void device_tells_facts_and_memory(void)
 		CHECK_EQ((uintptr_t)p % DN_ALIGN, 0);
 		CHECK_EQ(((char *)p)[999], 0);
 		r.be->free(r.dev, p);
+		p = NULL;
+		CHECK_FAILS(r.be->alloc(r.dev, DN_MEM_ACTIVATIONS, total + (1 << 20), &p), -ENOMEM, "activations: ");
+		CU_ASSERT_PTR_NULL(p);
 		rig_close(&r);
 		CHECK_FAILS((*b)->open(0, &none), -EINVAL, "threads");
 		CU_ASSERT_PTR_NULL(none);

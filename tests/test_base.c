@@ -252,6 +252,8 @@ static void failures_name_region_and_bytes(void)
 	p = dn_alloc_region(DN_MEM_ACTIVATIONS, (size_t)PTRDIFF_MAX - 5);
 	CU_ASSERT_PTR_NULL(p);
 	CHECK_STR(dn_message(), "out of memory: activations: 9223372036854775802 bytes");
+	CU_ASSERT_PTR_NULL(dn_alloc((size_t)1 << 46));          /* more than any host has: said before the system is asked */
+	CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), "out of memory: host: 67108864 MiB are needed, "));
 	dn_free(p);
 	CU_ASSERT_PTR_NULL(dn_alloc(SIZE_MAX));
 	CU_ASSERT_PTR_NULL(dn_calloc(SIZE_MAX / 2, 3));

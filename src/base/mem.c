@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,6 +22,8 @@
 #define MAP_BYTES ((size_t)1 << 20)
 #endif
 #define BIG_BYTES ((size_t)1 << 20)     /* region blocks from here on start on a page */
+
+#define ASK_BYTES ((size_t)64 << 20)    /* smaller blocks do not ask how much is free */
 
 enum block_kind { BLOCK_HEAP = 0x48656170, BLOCK_MAP = 0x4d617020, BLOCK_FREED = 0x46726565 };
 
@@ -103,6 +106,29 @@ static void *out_of_memory(enum dn_region r, size_t bytes)
 	return NULL;
 }
 
+/* The system grants more than it has and kills who touches it: what is large is compared first. Takes no memory itself. */
+static int check_room(enum dn_region r, size_t bytes)
+{
+	char text[4096];
+	unsigned long long kb;
+	const char *at;
+	ssize_t n;
+	int fd;
+
+	if (bytes < ASK_BYTES)
+		return 0;
+	fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;               /* not told: the system decides */
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	at = strstr(text, "MemAvailable:");
+	if (!at || sscanf(at, "MemAvailable: %llu kB", &kb) != 1 || bytes >> 10 <= kb)
+		return 0;
+	return dn_fail(-ENOMEM, "out of memory: %s: %zu MiB are needed, %llu MiB are free", dn_region_name(r), bytes >> 20, kb >> 10);
+}
+
 static size_t map_size(size_t bytes)
 {
 	return PAGE + dn_up(bytes, PAGE);
@@ -118,6 +144,8 @@ static void *block_get(enum dn_region r, size_t bytes, size_t align)
 
 	if (must_fail() || bytes > PTRDIFF_MAX - 2 * PAGE)
 		return out_of_memory(r, bytes);
+	if (check_room(r, bytes))
+		return NULL;
 	if (bytes >= MAP_BYTES) {
 		kind = BLOCK_MAP;
 		lead = PAGE;
@@ -186,6 +214,8 @@ void *dn_realloc(void *p, size_t bytes)
 	}
 	if (must_fail() || bytes > PTRDIFF_MAX - 2 * PAGE)
 		return out_of_memory(r, bytes);
+	if (bytes > old && check_room(r, bytes - old))
+		return NULL;
 	base = (char *)p - b->lead;
 	if (b->kind == BLOCK_MAP) {
 		base = mremap(base, map_size(old), map_size(bytes), MREMAP_MAYMOVE);

@@ -3,11 +3,13 @@
 
 #include "data/data.h"
 
+#define SEED(name, text) fuzz_seed(folder, name, text, sizeof(text) - 1)
+
 static void make_seeds(const char *folder)
 {
-	fuzz_seed(folder, "one", "a/cat.jpg\r\nb/dog.jpg\n\1cat\ndog\n\1cat -1\ndog 0\n\1classes=2\n", 57);
-	fuzz_seed(folder, "bom", "\xef\xbb\xbf" "cat\n\n\1cat\ncat\n\1a -1\nb -1", 27);
-	fuzz_seed(folder, "cifar", "x,y\1\1\1format=cifar", 18);
+	SEED("one", "a/cat.jpg\r\nb/dog.jpg\n\1cat\ndog\n\1cat -1\ndog 0\n\1classes=2\n");
+	SEED("bom", "\xef\xbb\xbf" "cat\n\n\1cat\ncat\n\1" "a -1\nb -1");
+	SEED("cifar", "x,y\1\1\1" "format=cifar");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)

@@ -5,6 +5,8 @@
 # that of a net of one neuron, is within 5 % + 16 MiB of the plan (code that the math library generates, MPI's buffers).
 . "$(dirname "$0")/lib.bash"
 cfg=$tmp/net.cfg
+# a sanitized build keeps freed memory for a while, to tell who uses it: not here, where the kernel's figures are read
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}quarantine_size_mb=0:thread_local_quarantine_size_kb=0
 
 cat > "$tmp/peak.py" <<-'EOF'
 import os, resource, subprocess, sys
