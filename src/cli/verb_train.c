@@ -398,6 +398,6 @@ const struct dn_verb verb_cifar_train = {
 };
 
 const struct dn_verb verb_train = {
-	.name = "train", .args = "DATA CFG [WEIGHTS]", .summary = "train any net with a cost",
+	.name = "train", .args = "DATA CFG [WEIGHTS]", .summary = "train any net; the task follows from its last layer",
 	.min_args = 2, .max_args = 3, .flags = train_tables, .run = run_train,
 };
