@@ -62,7 +62,7 @@ for t in "$B"/tests/test_* "$B"/tests/*/test_*; do
 	*) suite "${t#"$B"/tests/}" "$t" ;;
 	esac
 done
-for t in tests/test_*.sh tests/*/test_*.sh tests/golden/run.sh tests/golden/trained.sh tests/golden/stock.sh; do
+for t in tests/test_*.sh tests/*/test_*.sh tests/golden/run.sh tests/golden/trained.sh tests/golden/stock.sh tests/golden/pictures.sh; do
 	[ -f "$t" ] || continue
 	case $t in
 	tests/mpi/* | tests/golden/trained.sh) [ -n "$np" ] || continue ;;

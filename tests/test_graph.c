@@ -191,7 +191,6 @@ static void impossible_shapes_are_errors_with_numbers(void)
 	REFUSES("[net]\nbatch=1\n[conv]\n", -EINVAL, "no input size");
 	REFUSES("[net]\ninputs=4\n[cost]\n", -EINVAL, "no other layers");
 	REFUSES("[net]\ninputs=4\n[conn]\noutput=4\n[cost]\n[conn]\n", -EINVAL, "it has no output to read");
-	REFUSES("[net]\ninputs=4\n[conn]\noutput=4\n[softmax]\n[conn]\noutput=5\n", -EINVAL, "wants a target of 4 numbers, the last layer's has 5");
 	REFUSES("[net]\ninputs=4000000000\n[conn]\noutput=4000000000\n", -EOVERFLOW, "2^40");
 	REFUSES("[net]\nwidth=16000000\nheight=16000000\nchannels=3\n[conv]\n", -EOVERFLOW, "2^40");
 	REFUSES("[net]\nwidth=30000\nheight=30000\nchannels=1\nbatch=16000000\n[conv]\n", -EOVERFLOW, "2^40");
@@ -598,6 +597,26 @@ static void nonfinite_outputs_name_their_block(void)
 	net_help_close(&t);
 }
 
+/* A target is due in training; outputs without it need none, whatever the losses between would want. */
+static void losses_of_other_lengths_only_compute_in_inference(void)
+{
+	static const char text[] = "[net]\ninputs=4\n[conn]\noutput=4\n[softmax]\n[conn]\noutput=6\n[logistic]\n[conn]\noutput=5\n[softmax]\n";
+	struct net_help t;
+	double sum = 0, loss;
+
+	REFUSES(text, -EINVAL, "wants a target of 4 numbers, the last layer's has 5");
+	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &(struct dn_net_options){ .world = 1, .keep_output = 1 }));
+	CHECK_OK(net_help_ready(&t, true));
+	CHECK_OK(dn_net_forward(t.net));
+	for (int i = 0; i < 4; i++)
+		sum += t.net->layers[1].output[i];
+	CU_ASSERT_DOUBLE_EQUAL(sum, 1, 1e-6);   /* four floats that were divided by their sum */
+	loss = t.net->loss;
+	CU_ASSERT_DOUBLE_EQUAL(loss, t.net->layers[5].cost, 0); /* of the last alone: the others have no target */
+	CU_ASSERT(loss > 0);
+	net_help_close(&t);
+}
+
 static void passes_before_set_up_are_refused(void)
 {
 	struct net_help t;
@@ -797,6 +816,7 @@ static const struct check_case cases[] = {
 	{ "hooks_surround_each_block_and_stop_at_the_frozen_prefix", hooks_surround_each_block_and_stop_at_the_frozen_prefix },
 	{ "initial_values_have_the_documented_distribution", initial_values_have_the_documented_distribution },
 	{ "nonfinite_outputs_name_their_block", nonfinite_outputs_name_their_block },
+	{ "losses_of_other_lengths_only_compute_in_inference", losses_of_other_lengths_only_compute_in_inference },
 	{ "passes_before_set_up_are_refused", passes_before_set_up_are_refused },
 	{ "no_two_live_buffers_overlap", no_two_live_buffers_overlap },
 	{ "reuse_changes_no_bit", reuse_changes_no_bit },

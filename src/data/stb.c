@@ -27,6 +27,55 @@ static void give_up(void)
 #define STBI_FREE(p) image_arena_put(arena, p)
 #define STBI_ASSERT(x) ((x) ? (void)0 : give_up())
 
+/* Chroma of half the size. Weights are stb's, 3/4 and 1/4 a side; halves are rounded as libjpeg does, which Darknet's usual build
+ * decodes with: down and up in turns, where stb always rounds up. stb defines its functions with the names below and arguments,
+ * which become other names; where it takes their address, it finds these. */
+static unsigned char *half_height(unsigned char *out, unsigned char *near, unsigned char *far, int w, int hs)
+{
+	const int bias = near > far ? 1 : 2;    /* rows of one plane: the upper of two has its neighbour above */
+
+	(void)hs;
+	for (int i = 0; i < w; i++)
+		out[i] = (unsigned char)((3 * near[i] + far[i] + bias) >> 2);
+	return out;
+}
+
+static unsigned char *half_width(unsigned char *out, unsigned char *near, unsigned char *far, int w, int hs)
+{
+	(void)far;
+	(void)hs;
+	for (int i = 1; i < w; i++) {
+		out[2 * i - 1] = (unsigned char)((3 * near[i - 1] + near[i] + 2) >> 2);
+		out[2 * i] = (unsigned char)((3 * near[i] + near[i - 1] + 1) >> 2);
+	}
+	out[0] = near[0];
+	out[2 * w - 1] = near[w - 1];
+	return out;
+}
+
+static unsigned char *half_both(unsigned char *out, unsigned char *near, unsigned char *far, int w, int hs)
+{
+	(void)hs;
+	for (int i = 1; i < w; i++) {
+		const int left = 3 * near[i - 1] + far[i - 1], here = 3 * near[i] + far[i];
+
+		out[2 * i - 1] = (unsigned char)((3 * left + here + 7) >> 4);
+		out[2 * i] = (unsigned char)((3 * here + left + 8) >> 4);
+	}
+	out[0] = (unsigned char)((4 * (3 * near[0] + far[0]) + 8) >> 4);
+	out[2 * w - 1] = (unsigned char)((4 * (3 * near[w - 1] + far[w - 1]) + 7) >> 4);
+	return out;
+}
+
+static unsigned char *(*const stbi__resample_row_v_2)(unsigned char *, unsigned char *, unsigned char *, int, int) = half_height;
+static unsigned char *(*const stbi__resample_row_h_2)(unsigned char *, unsigned char *, unsigned char *, int, int) = half_width;
+static unsigned char *(*const stbi__resample_row_hv_2)(unsigned char *, unsigned char *, unsigned char *, int, int) = half_both;
+static unsigned char *(*const stbi__resample_row_hv_2_simd)(unsigned char *, unsigned char *, unsigned char *, int, int) = half_both;
+#define stbi__resample_row_v_2(o, n, f, w, h) stb_v_2(o, n, f, w, h)
+#define stbi__resample_row_h_2(o, n, f, w, h) stb_h_2(o, n, f, w, h)
+#define stbi__resample_row_hv_2(o, n, f, w, h) stb_hv_2(o, n, f, w, h)
+#define stbi__resample_row_hv_2_simd(o, n, f, w, h) stb_hv_2_simd(o, n, f, w, h)
+
 /* to the end of the file: its unused functions are counted there */
 #pragma GCC diagnostic ignored "-Wunused-function"
 #pragma GCC diagnostic ignored "-Wsign-compare"

@@ -93,7 +93,8 @@ int net_build_layers(struct dn_net *net)
 	return 0;
 }
 
-/* The output layer is the last that is not [cost]; every loss wants the same target. */
+/* The output layer is the last that is not [cost]; every loss wants the same target. Outputs without training need no target:
+ * a loss of another length then only computes its output. */
 int net_find_output(struct dn_net *net)
 {
 	const struct dn_layer *last = &net->layers[net->n_layers - 1];
@@ -107,7 +108,7 @@ int net_find_output(struct dn_net *net)
 	for (int i = 0; i < net->n_layers; i++) {
 		const struct dn_layer *l = &net->layers[i];
 
-		if (l->truths && l->truths != net->truths)
+		if (net->opt.train && l->truths && l->truths != net->truths)
 			return dn_section_fail(l->section, NULL, -EINVAL, "layer %d wants a target of %lld numbers, the last layer's "
 					       "has %lld (noloss=1 makes a [softmax] that needs none)", i, (long long)l->truths,
 					       (long long)net->truths);

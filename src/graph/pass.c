@@ -85,9 +85,11 @@ static void sum_loss(struct dn_net *net)
 	int n = 0;
 
 	for (int i = 0; i < net->n_layers; i++) {
-		if (!net->layers[i].has_cost)
+		const struct dn_layer *l = &net->layers[i];
+
+		if (!l->has_cost || (l->truths && l->truths != net->truths))
 			continue;
-		sum += net->layers[i].cost;
+		sum += l->cost;
 		n++;
 	}
 	net->loss = n ? sum / n : 0;

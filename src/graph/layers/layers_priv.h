@@ -35,6 +35,12 @@ enum dn_act layer_act_inside(const struct dn_layer *l);  /* what the op before m
 int layer_act_forward(struct dn_layer *l, const float *pre);
 int layer_act_backward(struct dn_layer *l, const float *pre);
 
+/** layer_has_truth() - a target for this loss; of another length only where nothing trains, and then it has none */
+static inline bool layer_has_truth(const struct dn_layer *l)
+{
+	return l->net->truth && l->truths == l->net->truths;
+}
+
 /* Losses: *scratch takes t - p of a pass that does not learn. layer_loss() needs the target, and without one zeroes
  * what delta there is. @t may be NULL: the net's target. */
 int layer_loss_setup(struct dn_layer *l, float **scratch);

@@ -107,7 +107,7 @@ int layer_loss(struct dn_layer *l, enum dn_cost kind, const float *p, const floa
 	struct dn_net *net = l->net;
 	const int64_t n = l->batch * l->outputs;
 
-	if (net->truth)
+	if (layer_has_truth(l))
 		return net->dev->be->cost(net->compute, kind, n, p, t ? t : net->truth, l->delta ? l->delta : scratch, &l->cost);
 	return l->delta ? net->dev->be->zero(net->compute, l->delta, sizeof(float) * (size_t)n) : 0;
 }

@@ -106,11 +106,11 @@ static int softmax_forward(struct dn_layer *l)
 		err = be->softmax_groups(net->compute, &sm->desc, dn_layer_x(l, 0), l->output);
 	if (err || !sm->loss)
 		return err;
-	if (net->truth && sm->tree)
+	if (layer_has_truth(l) && sm->tree)
 		err = be->tree_truth(net->compute, &sm->tree->desc, l->batch, net->truth, sm->truth);
 	if (!err)
 		err = layer_loss(l, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
-	if (!err && net->truth && !sm->desc.group_at && sm->desc.hw == 1)
+	if (!err && layer_has_truth(l) && !sm->desc.group_at && sm->desc.hw == 1)
 		err = be->softmax_loss(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups,
 				       sm->desc.temperature, dn_layer_x(l, 0), net->truth, &l->cost);
 	return err;
