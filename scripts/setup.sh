@@ -12,7 +12,7 @@ packages=(
 	zlib1g-dev
 	libstb-dev                      # decoding and writing images
 	libcunit1-dev                   # tests
-	python3                         # demo and tests read JSON logs with it
+	python3 procps                  # demo and tests read JSON logs with it, and look for processes
 )
 [ "${1:-}" = --tidy ] && packages+=(clang-tidy clang-format cppcheck)
 
