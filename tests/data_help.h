@@ -85,7 +85,7 @@ static inline void put_small(uint32_t n)
 
 /* A .data file with @lines, and train=x train_truth=y when those are given. */
 static inline int open_set(struct dn_dataset **ds, const char *format, const char *x, const char *y, const char *more,
-		    int64_t inputs, int64_t truths)
+			   int64_t inputs, int64_t truths)
 {
 	struct dn_datafile *d = NULL;
 	char text[1000];
@@ -129,5 +129,8 @@ static inline int run_in_folder(const char *suite, const struct check_case *case
 	return status;
 }
 
-#define CASE(f) { #f, f }
+#define CASE(f) \
+	{ \
+#f, f \
+	}
 #endif

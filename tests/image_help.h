@@ -19,8 +19,8 @@ static inline void paint(unsigned char *p, int w, int h, int c, int seed)
 	for (int y = 0; y < h; y++)
 		for (int x = 0; x < w; x++)
 			for (int k = 0; k < c; k++)
-				p[(y * w + x) * c + k] = (unsigned char)(128 + 100 * sin(.07 * x * (k + 1) + .11 * y * (3 - k) +
-											 .9 * seed));
+				p[(y * w + x) * c + k] =
+					(unsigned char)(128 + 100 * sin(.07 * x * (k + 1) + .11 * y * (3 - k) + .9 * seed));
 }
 
 static inline const char *put_jpeg(const char *name, int w, int h, int c, int seed, int quality)
@@ -55,7 +55,7 @@ static inline size_t png_bytes(unsigned char *out, uint32_t w, uint32_t h, int b
 {
 	unsigned char head[13] = { (unsigned char)(w >> 24), (unsigned char)(w >> 16), (unsigned char)(w >> 8), (unsigned char)w,
 				   (unsigned char)(h >> 24), (unsigned char)(h >> 16), (unsigned char)(h >> 8), (unsigned char)h,
-				   (unsigned char)bits, (unsigned char)type };
+				   (unsigned char)bits,	     (unsigned char)type };
 	unsigned char packed[60000];
 	uLongf packed_bytes = sizeof(packed);
 	size_t at = 8;

@@ -109,32 +109,68 @@ struct conv_case {
 };
 
 static const struct conv_case conv_cases[] = {
-	{ 2, 3, 8, 8, 4, 3, 1, 1, 1, 1 },      { 1, 1, 5, 5, 1, 3, 1, 1, 1, 1 },      { 2, 16, 7, 9, 32, 3, 1, 1, 1, 1 },
-	{ 2, 17, 6, 6, 33, 3, 1, 1, 1, 1 },    { 1, 32, 13, 13, 16, 3, 2, 1, 1, 1 },  { 2, 3, 17, 15, 8, 7, 2, 3, 1, 1 },
-	{ 1, 3, 20, 20, 6, 11, 4, 2, 1, 1 },   { 3, 8, 6, 6, 8, 1, 1, 0, 1, 1 },      { 1, 64, 4, 4, 255, 1, 1, 0, 1, 1 },
-	{ 2, 24, 8, 8, 24, 1, 1, 1, 1, 1 },    /* 1x1 with padding */
-	{ 2, 5, 9, 1, 7, 3, 1, 1, 1, 1 },      { 2, 16, 33, 1, 16, 3, 1, 1, 1, 1 },   { 1, 16, 9, 2, 32, 3, 2, 1, 1, 1 },
-	{ 1, 4, 1, 30, 4, 5, 1, 2, 1, 1 },     /* narrow */
-	{ 2, 8, 3, 3, 8, 5, 1, 2, 1, 1 },      { 1, 16, 2, 2, 16, 7, 1, 3, 1, 1 },    { 1, 4, 1, 1, 4, 3, 1, 1, 1, 1 },
-	{ 1, 16, 3, 3, 8, 5, 1, 1, 1, 1 },     /* kernel larger than the image */
-	{ 2, 6, 9, 9, 6, 3, 1, 1, 1, 6 },      { 1, 32, 10, 10, 32, 3, 2, 1, 1, 32 }, { 1, 17, 7, 7, 17, 5, 1, 2, 1, 17 },
-	{ 2, 8, 6, 6, 16, 3, 1, 1, 1, 8 },     /* depthwise, and with two filters a channel */
-	{ 2, 12, 8, 8, 18, 3, 1, 1, 1, 3 },    { 1, 64, 6, 6, 64, 3, 1, 1, 1, 4 },    { 1, 8, 6, 6, 8, 1, 2, 0, 1, 2 },
-	{ 1, 4, 12, 12, 8, 3, 1, 2, 2, 1 },    { 2, 16, 11, 11, 16, 3, 2, 3, 3, 1 },  { 1, 32, 9, 9, 32, 3, 1, 2, 2, 32 },
-	{ 1, 5, 10, 10, 3, 4, 3, 1, 1, 1 },    { 2, 16, 10, 10, 16, 2, 2, 0, 1, 1 },  { 1, 3, 8, 8, 16, 3, 1, 5, 1, 1 },
-	{ 1, 16, 10, 11, 16, 3, 4, 0, 1, 1 },  { 1, 1, 28, 28, 8, 5, 1, 2, 1, 1 },    { 1, 512, 3, 3, 64, 3, 1, 1, 1, 1 },
+	{ 2, 3, 8, 8, 4, 3, 1, 1, 1, 1 },
+	{ 1, 1, 5, 5, 1, 3, 1, 1, 1, 1 },
+	{ 2, 16, 7, 9, 32, 3, 1, 1, 1, 1 },
+	{ 2, 17, 6, 6, 33, 3, 1, 1, 1, 1 },
+	{ 1, 32, 13, 13, 16, 3, 2, 1, 1, 1 },
+	{ 2, 3, 17, 15, 8, 7, 2, 3, 1, 1 },
+	{ 1, 3, 20, 20, 6, 11, 4, 2, 1, 1 },
+	{ 3, 8, 6, 6, 8, 1, 1, 0, 1, 1 },
+	{ 1, 64, 4, 4, 255, 1, 1, 0, 1, 1 },
+	{ 2, 24, 8, 8, 24, 1, 1, 1, 1, 1 }, /* 1x1 with padding */
+	{ 2, 5, 9, 1, 7, 3, 1, 1, 1, 1 },
+	{ 2, 16, 33, 1, 16, 3, 1, 1, 1, 1 },
+	{ 1, 16, 9, 2, 32, 3, 2, 1, 1, 1 },
+	{ 1, 4, 1, 30, 4, 5, 1, 2, 1, 1 }, /* narrow */
+	{ 2, 8, 3, 3, 8, 5, 1, 2, 1, 1 },
+	{ 1, 16, 2, 2, 16, 7, 1, 3, 1, 1 },
+	{ 1, 4, 1, 1, 4, 3, 1, 1, 1, 1 },
+	{ 1, 16, 3, 3, 8, 5, 1, 1, 1, 1 }, /* kernel larger than the image */
+	{ 2, 6, 9, 9, 6, 3, 1, 1, 1, 6 },
+	{ 1, 32, 10, 10, 32, 3, 2, 1, 1, 32 },
+	{ 1, 17, 7, 7, 17, 5, 1, 2, 1, 17 },
+	{ 2, 8, 6, 6, 16, 3, 1, 1, 1, 8 }, /* depthwise, and with two filters a channel */
+	{ 2, 12, 8, 8, 18, 3, 1, 1, 1, 3 },
+	{ 1, 64, 6, 6, 64, 3, 1, 1, 1, 4 },
+	{ 1, 8, 6, 6, 8, 1, 2, 0, 1, 2 },
+	{ 1, 4, 12, 12, 8, 3, 1, 2, 2, 1 },
+	{ 2, 16, 11, 11, 16, 3, 2, 3, 3, 1 },
+	{ 1, 32, 9, 9, 32, 3, 1, 2, 2, 32 },
+	{ 1, 5, 10, 10, 3, 4, 3, 1, 1, 1 },
+	{ 2, 16, 10, 10, 16, 2, 2, 0, 1, 1 },
+	{ 1, 3, 8, 8, 16, 3, 1, 5, 1, 1 },
+	{ 1, 16, 10, 11, 16, 3, 4, 0, 1, 1 },
+	{ 1, 1, 28, 28, 8, 5, 1, 2, 1, 1 },
+	{ 1, 512, 3, 3, 64, 3, 1, 1, 1, 1 },
 	/* weights that outweigh the data: one product over the batch, all passes above 2^20 weights */
-	{ 3, 64, 2, 2, 80, 1, 1, 0, 1, 1 },    { 2, 96, 3, 2, 64, 1, 2, 1, 1, 1 },    { 2, 256, 3, 3, 512, 3, 1, 1, 1, 1 },
-	{ 3, 260, 5, 4, 452, 3, 2, 1, 1, 1 },  { 2, 256, 1, 4, 512, 3, 1, 3, 2, 1 },  { 1, 512, 4, 4, 256, 3, 1, 0, 1, 1 },
+	{ 3, 64, 2, 2, 80, 1, 1, 0, 1, 1 },
+	{ 2, 96, 3, 2, 64, 1, 2, 1, 1, 1 },
+	{ 2, 256, 3, 3, 512, 3, 1, 1, 1, 1 },
+	{ 3, 260, 5, 4, 452, 3, 2, 1, 1, 1 },
+	{ 2, 256, 1, 4, 512, 3, 1, 3, 2, 1 },
+	{ 1, 512, 4, 4, 256, 3, 1, 0, 1, 1 },
 };
 
 static struct dn_conv_desc conv_desc(const struct conv_case *t, bool train, bool bias, enum dn_act act)
 {
 	int64_t span = (t->size - 1) * t->dilation + 1;
 	struct dn_conv_desc d = {
-		.n = t->n, .c = t->c, .h = t->h, .w = t->w, .k = t->k, .groups = t->groups, .size = t->size,
-		.stride = t->stride, .pad = t->pad, .dilation = t->dilation, .bias = bias, .act = act, .train = train,
-		.oh = (t->h + 2 * t->pad - span) / t->stride + 1, .ow = (t->w + 2 * t->pad - span) / t->stride + 1,
+		.n = t->n,
+		.c = t->c,
+		.h = t->h,
+		.w = t->w,
+		.k = t->k,
+		.groups = t->groups,
+		.size = t->size,
+		.stride = t->stride,
+		.pad = t->pad,
+		.dilation = t->dilation,
+		.bias = bias,
+		.act = act,
+		.train = train,
+		.oh = (t->h + 2 * t->pad - span) / t->stride + 1,
+		.ow = (t->w + 2 * t->pad - span) / t->stride + 1,
 	};
 	return d;
 }
@@ -166,8 +202,7 @@ static void fence_check(const void *p, size_t bytes)
 /* float sums of up to 4608 products against sums in double: 1e-5 of the largest result leaves a factor of 5 */
 #define CONV_TOL 1e-5
 
-static void conv_compare(const struct rig *cpu, const struct rig *ref, const struct conv_case *t, bool bias,
-			 enum dn_act act)
+static void conv_compare(const struct rig *cpu, const struct rig *ref, const struct conv_case *t, bool bias, enum dn_act act)
 {
 	struct dn_conv_desc d = conv_desc(t, true, bias, act), di = conv_desc(t, false, bias, act);
 	int64_t nx = d.n * d.c * d.h * d.w, ny = d.n * d.k * d.oh * d.ow, nw = d.k * d.c / d.groups * d.size * d.size;
@@ -263,7 +298,7 @@ static void conv_applies_every_activation(void)
 	const struct conv_case t = { 2, 8, 6, 6, 16, 3, 1, 1, 1, 1 };
 
 	for (int a = 0; a < DN_ACTS; a++)
-		if (a != DN_ACT_STAIR)          /* jumps: a last bit before it decides */
+		if (a != DN_ACT_STAIR) /* jumps: a last bit before it decides */
 			conv_compare(&cpu, &ref, &t, true, (enum dn_act)a);
 	rig_close(&ref);
 	rig_close(&cpu);
@@ -304,7 +339,8 @@ static void conv_repeats_its_bits(void)
 {
 	for (int threads = 1; threads <= 3; threads++) {
 		struct rig cpu = rig_open("cpu", threads);
-		const struct conv_case shapes[] = { { 4, 32, 16, 16, 32, 3, 1, 1, 1, 1 }, { 8, 3, 16, 16, 8, 3, 1, 1, 1, 1 },
+		const struct conv_case shapes[] = { { 4, 32, 16, 16, 32, 3, 1, 1, 1, 1 },
+						    { 8, 3, 16, 16, 8, 3, 1, 1, 1, 1 },
 						    { 1, 256, 3, 3, 512, 1, 1, 0, 1, 1 } };
 
 		for (int s = 0; s < 3; s++) {
@@ -313,7 +349,7 @@ static void conv_repeats_its_bits(void)
 			float *x = randoms(nx, 1), *w = randoms(nw, 2), *b = randoms(d.k, 3), *dy = randoms(ny, 4);
 			float *y[2], *dw[2], *dx[2];
 
-			for (int i = 0; i < 2; i++) {   /* a new object and a new workspace each time */
+			for (int i = 0; i < 2; i++) { /* a new object and a new workspace each time */
 				struct dn_conv *cv = NULL;
 				void *ws;
 
@@ -495,10 +531,19 @@ static void bn_gradients_of_ref_are_finite_differences(void)
 {
 	struct rig r = rig_open("ref", 1);
 
-	for (int frozen = 0; frozen < 3; frozen++) {    /* 2: legacy, which is exact with constant statistics only */
+	for (int frozen = 0; frozen < 3; frozen++) { /* 2: legacy, which is exact with constant statistics only */
 		int64_t c = 3, n = 4 * c * 6;
-		struct bn_fd f = { &r, { 4, c, 6, frozen == 2, DN_ACT_LINEAR }, frozen > 0, randoms(n, 1), randoms(c, 2),
-				   randoms(c, 3), floats(c), floats(c), floats(n), randoms(n, 4), n };
+		struct bn_fd f = { &r,
+				   { 4, c, 6, frozen == 2, DN_ACT_LINEAR },
+				   frozen > 0,
+				   randoms(n, 1),
+				   randoms(c, 2),
+				   randoms(c, 3),
+				   floats(c),
+				   floats(c),
+				   floats(n),
+				   randoms(n, 4),
+				   n };
 		float *dy = floats(n), *dx = floats(n), *ds = floats(c), *db = floats(c), *want = floats(n);
 
 		for (int64_t i = 0; i < n; i++)
@@ -544,7 +589,7 @@ static void pool_gradients_of_ref_are_finite_differences(void)
 	float dy[24], dx[84], want[84];
 
 	f.index = dn_alloc(24 * sizeof(int32_t));
-	for (int i = 0; i < 84; i++)    /* all apart by more than a step, so no winner changes */
+	for (int i = 0; i < 84; i++) /* all apart by more than a step, so no winner changes */
 		f.x[i] = (float)(i * 37 % 84) * .05f;
 	for (int i = 0; i < 24; i++)
 		dy[i] = -f.g[i];
@@ -598,29 +643,54 @@ static void activations_have_their_tabled_values(void)
 {
 	static const struct {
 		enum dn_act act;
-		float x, y, slope;      /* slope as Darknet takes it from y */
+		float x, y, slope; /* slope as Darknet takes it from y */
 	} t[] = {
-		{ DN_ACT_LINEAR, -3, -3, 1 }, { DN_ACT_RELU, -3, 0, 0 }, { DN_ACT_RELU, 2, 2, 1 },
-		{ DN_ACT_LEAKY, -3, -.3f, .1f }, { DN_ACT_LEAKY, 2, 2, 1 },
-		{ DN_ACT_LOGISTIC, 0, .5f, .25f }, { DN_ACT_LOGISTIC, 2, .880797078f, .104993585f },
-		{ DN_ACT_TANH, .5f, .462117157f, .786447733f }, { DN_ACT_LOGGY, 1, .462117157f, .393223866f },
-		{ DN_ACT_ELU, -1, -.632120559f, .367879441f }, { DN_ACT_ELU, 2, 2, 1 },
-		{ DN_ACT_SELU, 1, 1.0507f, 1.0507f }, { DN_ACT_SELU, -1, -1.11128771f, .646743539f },
-		{ DN_ACT_RELIE, -2, -.02f, .01f }, { DN_ACT_RELIE, 3, 3, 1 },
-		{ DN_ACT_RAMP, 2, 2.2f, 1.1f }, { DN_ACT_RAMP, -2, -.2f, .1f },
-		{ DN_ACT_PLSE, -5, -.01f, .01f }, { DN_ACT_PLSE, 5, 1.01f, .01f }, { DN_ACT_PLSE, 2, .75f, .125f },
-		{ DN_ACT_STAIR, 2.5f, 1, 0 }, { DN_ACT_STAIR, 3.25f, 1.25f, 1 }, { DN_ACT_STAIR, -.5f, -.5f, 1 },
+		{ DN_ACT_LINEAR, -3, -3, 1 },
+		{ DN_ACT_RELU, -3, 0, 0 },
+		{ DN_ACT_RELU, 2, 2, 1 },
+		{ DN_ACT_LEAKY, -3, -.3f, .1f },
+		{ DN_ACT_LEAKY, 2, 2, 1 },
+		{ DN_ACT_LOGISTIC, 0, .5f, .25f },
+		{ DN_ACT_LOGISTIC, 2, .880797078f, .104993585f },
+		{ DN_ACT_TANH, .5f, .462117157f, .786447733f },
+		{ DN_ACT_LOGGY, 1, .462117157f, .393223866f },
+		{ DN_ACT_ELU, -1, -.632120559f, .367879441f },
+		{ DN_ACT_ELU, 2, 2, 1 },
+		{ DN_ACT_SELU, 1, 1.0507f, 1.0507f },
+		{ DN_ACT_SELU, -1, -1.11128771f, .646743539f },
+		{ DN_ACT_RELIE, -2, -.02f, .01f },
+		{ DN_ACT_RELIE, 3, 3, 1 },
+		{ DN_ACT_RAMP, 2, 2.2f, 1.1f },
+		{ DN_ACT_RAMP, -2, -.2f, .1f },
+		{ DN_ACT_PLSE, -5, -.01f, .01f },
+		{ DN_ACT_PLSE, 5, 1.01f, .01f },
+		{ DN_ACT_PLSE, 2, .75f, .125f },
+		{ DN_ACT_STAIR, 2.5f, 1, 0 },
+		{ DN_ACT_STAIR, 3.25f, 1.25f, 1 },
+		{ DN_ACT_STAIR, -.5f, -.5f, 1 },
 		{ DN_ACT_STAIR, -1.5f, -1, 0 },
-		{ DN_ACT_HARDTAN, -2, -1, 0 }, { DN_ACT_HARDTAN, .25f, .25f, 1 }, { DN_ACT_HARDTAN, 3, 1, 0 },
-		{ DN_ACT_LHTAN, -2, -.002f, .001f }, { DN_ACT_LHTAN, .5f, .5f, 1 }, { DN_ACT_LHTAN, 3, 1.002f, .001f },
-		{ DN_ACT_RELU6, -1, 0, 0 }, { DN_ACT_RELU6, 3, 3, 1 }, { DN_ACT_RELU6, 7, 6, 0 },
-		{ DN_ACT_REVLEAKY, -3, -.3f, .1f }, { DN_ACT_REVLEAKY, 2, 2, 1 },
-		{ DN_ACT_SWISH, 1, .731058579f, .927670512f }, { DN_ACT_SWISH, -2, -.238405844f, -.0907842488f },
-		{ DN_ACT_MISH, 1, .865098388f, 1.04903622f }, { DN_ACT_MISH, -2, -.252501483f, -.108355093f },
+		{ DN_ACT_HARDTAN, -2, -1, 0 },
+		{ DN_ACT_HARDTAN, .25f, .25f, 1 },
+		{ DN_ACT_HARDTAN, 3, 1, 0 },
+		{ DN_ACT_LHTAN, -2, -.002f, .001f },
+		{ DN_ACT_LHTAN, .5f, .5f, 1 },
+		{ DN_ACT_LHTAN, 3, 1.002f, .001f },
+		{ DN_ACT_RELU6, -1, 0, 0 },
+		{ DN_ACT_RELU6, 3, 3, 1 },
+		{ DN_ACT_RELU6, 7, 6, 0 },
+		{ DN_ACT_REVLEAKY, -3, -.3f, .1f },
+		{ DN_ACT_REVLEAKY, 2, 2, 1 },
+		{ DN_ACT_SWISH, 1, .731058579f, .927670512f },
+		{ DN_ACT_SWISH, -2, -.238405844f, -.0907842488f },
+		{ DN_ACT_MISH, 1, .865098388f, 1.04903622f },
+		{ DN_ACT_MISH, -2, -.252501483f, -.108355093f },
 		{ DN_ACT_MISH, 25, 25, 1 },
-		{ DN_ACT_HARD_MISH, 3, 3, 1 }, { DN_ACT_HARD_MISH, -1, -.5f, 0 }, { DN_ACT_HARD_MISH, -1.5f, -.375f, -.5f },
+		{ DN_ACT_HARD_MISH, 3, 3, 1 },
+		{ DN_ACT_HARD_MISH, -1, -.5f, 0 },
+		{ DN_ACT_HARD_MISH, -1.5f, -.375f, -.5f },
 		{ DN_ACT_HARD_MISH, -4, 0, 0 },
-		{ DN_ACT_GELU, 1, .841191999f, 1.08296387f }, { DN_ACT_GELU, -.5f, -.154285954f, .132630019f },
+		{ DN_ACT_GELU, 1, .841191999f, 1.08296387f },
+		{ DN_ACT_GELU, -.5f, -.154285954f, .132630019f },
 	};
 
 	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++) {
@@ -630,7 +700,7 @@ static void activations_have_their_tabled_values(void)
 			float y = t[i].x, of, dy = 2, want = 2 * t[i].slope, bias = .5f, with = t[i].x - .5f, nan = NAN;
 
 			CHECK_OK(r.be->bias_act(r.st, 1, 1, 1, &y, NULL, t[i].act));
-			if (fabsf(y - t[i].y) > 2e-6f || isnan(y))      /* constants of .1 and the like are rounded once more */
+			if (fabsf(y - t[i].y) > 2e-6f || isnan(y)) /* constants of .1 and the like are rounded once more */
 				fprintf(stderr, "%s %s(%g)\n", (*b)->name, dn_act_name(t[i].act), (double)t[i].x);
 			CHECK_CLOSE(&y, &t[i].y, 1, 2e-6);
 			CHECK_OK(r.be->bias_act(r.st, 1, 1, 1, &with, &bias, t[i].act));
@@ -653,7 +723,8 @@ static void bias_and_activation_of_cpu_equal_ref(void)
 	for (size_t s = 0; s < sizeof(shape) / sizeof(shape[0]); s++)
 		for (int a = 0; a < DN_ACTS; a++) {
 			int64_t n = shape[s][0], c = shape[s][1], hw = shape[s][2], all = n * c * hw;
-			float *x0 = randoms(all, 1), *b = randoms(c, 2), *g0 = randoms(all, 3), *db0 = floats(c), *db1 = floats(c);
+			float *x0 = randoms(all, 1), *b = randoms(c, 2), *g0 = randoms(all, 3), *db0 = floats(c),
+			      *db1 = floats(c);
 			float *x1, *g1;
 
 			for (int64_t i = 0; i < all; i++)
@@ -662,7 +733,7 @@ static void bias_and_activation_of_cpu_equal_ref(void)
 			g1 = copy_of(g0, all);
 			CHECK_OK(ref.be->bias_act(ref.st, n, c, hw, x0, a % 3 ? b : NULL, (enum dn_act)a));
 			CHECK_OK(cpu.be->bias_act(cpu.st, n, c, hw, x1, a % 3 ? b : NULL, (enum dn_act)a));
-			CHECK_CLOSE(x1, x0, all, 1e-6);         /* a few last bits of expf and its kin */
+			CHECK_CLOSE(x1, x0, all, 1e-6); /* a few last bits of expf and its kin */
 			CHECK_OK(ref.be->act_backward(ref.st, (enum dn_act)a, all, x0, g0));
 			CHECK_OK(cpu.be->act_backward(cpu.st, (enum dn_act)a, all, x0, g1));
 			CHECK_CLOSE(g1, g0, all, 1e-6);
@@ -689,17 +760,19 @@ static void bn_of_cpu_equals_ref_by_both_rules(void)
 	static const int64_t shape[][3] = { { 2, 3, 7 }, { 4, 5, 49 }, { 16, 33, 1 }, { 3, 8, 1000 }, { 1, 2, 1 } };
 
 	for (int v = 0; v < 4 * 5; v++) {
-		struct dn_bn_desc d = { shape[v / 4][0], shape[v / 4][1], shape[v / 4][2], v & 1, v & 2 ? DN_ACT_LEAKY : DN_ACT_LINEAR };
+		struct dn_bn_desc d = { shape[v / 4][0], shape[v / 4][1], shape[v / 4][2], v & 1,
+					v & 2 ? DN_ACT_LEAKY : DN_ACT_LINEAR };
 		int64_t c = d.c, n = d.n * c * d.hw;
 		/* one value a channel has variance 0: gradients are differences of equal numbers over 3e-3 */
 		bool single = d.n * d.hw == 1;
 		float *x = randoms(n, 1), *s = randoms(c, 2), *b = randoms(c, 3), *dy = randoms(n, 4);
 		float *y0 = floats(n), *y1 = floats(n), *m0 = floats(c), *m1 = floats(c), *v0 = floats(c), *v1 = floats(c);
-		float *dx0 = randoms(n, 5), *dx1 = randoms(n, 5), *ds0 = floats(c), *ds1 = floats(c), *db0 = floats(c), *db1 = floats(c);
+		float *dx0 = randoms(n, 5), *dx1 = randoms(n, 5), *ds0 = floats(c), *ds1 = floats(c), *db0 = floats(c),
+		      *db1 = floats(c);
 		float *in_place;
 
 		for (int64_t i = 0; i < n; i++)
-			x[i] = x[i] * 3 + 10;   /* far from 0: a sum of squares would lose the variance */
+			x[i] = x[i] * 3 + 10; /* far from 0: a sum of squares would lose the variance */
 		CHECK_OK(ref.be->bn_forward_train(ref.st, &d, x, s, b, m0, v0, y0));
 		CHECK_OK(cpu.be->bn_forward_train(cpu.st, &d, x, s, b, m1, v1, y1));
 		CHECK_CLOSE(m1, m0, c, 1e-7);
@@ -802,17 +875,20 @@ static void channel_sums_do_not_depend_on_threads(void)
 static void pools_of_cpu_equal_ref(void)
 {
 	struct rig ref = rig_open("ref", 1), cpu = rig_open("cpu", 2);
-	static const int64_t shape[][7] = {     /* n c h w size stride pad */
-		{ 2, 3, 8, 8, 2, 2, 1 }, { 2, 3, 13, 13, 2, 1, 1 }, { 1, 2, 7, 5, 3, 2, 2 }, { 1, 4, 9, 9, 5, 1, 4 },
-		{ 4, 16, 30, 30, 3, 2, 2 }, { 1, 1, 1, 6, 2, 2, 1 }, { 1, 2, 3, 3, 3, 3, 0 }, { 1, 1, 2, 2, 2, 3, 8 },
+	static const int64_t shape[][7] = {
+		/* n c h w size stride pad */
+		{ 2, 3, 8, 8, 2, 2, 1 },    { 2, 3, 13, 13, 2, 1, 1 }, { 1, 2, 7, 5, 3, 2, 2 }, { 1, 4, 9, 9, 5, 1, 4 },
+		{ 4, 16, 30, 30, 3, 2, 2 }, { 1, 1, 1, 6, 2, 2, 1 },   { 1, 2, 3, 3, 3, 3, 0 }, { 1, 1, 2, 2, 2, 3, 8 },
 	};
 
 	for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
 		const int64_t *t = shape[i];
-		struct dn_pool_desc d = { t[0], t[1], t[2], t[3], (t[2] + t[6] - t[4]) / t[5] + 1, (t[3] + t[6] - t[4]) / t[5] + 1,
-					  t[4], t[5], t[6] };
+		struct dn_pool_desc d = {
+			t[0], t[1], t[2], t[3], (t[2] + t[6] - t[4]) / t[5] + 1, (t[3] + t[6] - t[4]) / t[5] + 1, t[4], t[5], t[6]
+		};
 		int64_t nx = d.n * d.c * d.h * d.w, ny = d.n * d.c * d.oh * d.ow;
-		float *x = randoms(nx, 1), *y0 = floats(ny), *y1 = floats(ny), *dy = randoms(ny, 2), *dx0 = randoms(nx, 3), *dx1 = randoms(nx, 3);
+		float *x = randoms(nx, 1), *y0 = floats(ny), *y1 = floats(ny), *dy = randoms(ny, 2), *dx0 = randoms(nx, 3),
+		      *dx1 = randoms(nx, 3);
 		int32_t *i0 = dn_zalloc((size_t)ny * 4), *i1 = dn_zalloc((size_t)ny * 4);
 
 		CHECK_OK(ref.be->maxpool_forward(ref.st, &d, x, y0, i0));
@@ -847,7 +923,7 @@ static void pools_of_cpu_equal_ref(void)
 
 static void maxpool_lets_nan_win_and_marks_empty_windows(void)
 {
-	const struct dn_pool_desc d = { 1, 1, 2, 2, 3, 3, 2, 2, 4 };    /* windows start at -2, 0, 2 */
+	const struct dn_pool_desc d = { 1, 1, 2, 2, 3, 3, 2, 2, 4 }; /* windows start at -2, 0, 2 */
 	const struct dn_pool_desc four = { 1, 1, 2, 2, 1, 1, 2, 2, 0 };
 	static const float nans[2][4] = { { 5, NAN, 7, NAN }, { NAN, 1, 2, 3 } };
 	static const int want[2] = { 1, 0 };
@@ -901,7 +977,7 @@ static void dropout_draws_by_image_and_element(void)
 				CU_ASSERT_FATAL(y[i] == 0);
 			}
 		}
-		CU_ASSERT(fabs((double)kept / (double)n - .7) < .02);   /* 6 sigma of 16396 draws */
+		CU_ASSERT(fabs((double)kept / (double)n - .7) < .02); /* 6 sigma of 16396 draws */
 		CHECK_OK(r.be->dropout_forward(r.st, &key, 2, per, x, split));
 		CHECK_OK(r.be->dropout_forward(r.st, &second, 2, per, x + 2 * per, split + 2 * per));
 		CHECK_BITS(split, y, (size_t)n * 4);
@@ -961,11 +1037,14 @@ static void cost_sums_and_deltas_are_exact(void)
 
 static void softmax_losses_keep_their_digits_near_one_and_far_from_it(void)
 {
-	static const struct { float x[4], t[4], temperature; double want; } c[] = {
-		{ { 20, 0, 0, 0 }, { 1, 0, 0, 0 }, 1, 6.183460848198079e-9 },      /* log1p(3 e^-20) */
-		{ { 200, 0, -200, 1 }, { 0, 0, 1, 0 }, 1, 400 },                /* 400 + log1p(e^-199 + e^-200) */
-		{ { 1, 1, 1, 1 }, { 0, 1, 0, 1 }, 2, 2.772588722239781 },       /* 2 log 4 */
-		{ { 2, 0, 0, 0 }, { 1, 0, 0, DN_IGNORE }, 2, .7436683806286791 },        /* log(1 + 3 / e) */
+	static const struct {
+		float x[4], t[4], temperature;
+		double want;
+	} c[] = {
+		{ { 20, 0, 0, 0 }, { 1, 0, 0, 0 }, 1, 6.183460848198079e-9 },	  /* log1p(3 e^-20) */
+		{ { 200, 0, -200, 1 }, { 0, 0, 1, 0 }, 1, 400 },		  /* 400 + log1p(e^-199 + e^-200) */
+		{ { 1, 1, 1, 1 }, { 0, 1, 0, 1 }, 2, 2.772588722239781 },	  /* 2 log 4 */
+		{ { 2, 0, 0, 0 }, { 1, 0, 0, DN_IGNORE }, 2, .7436683806286791 }, /* log(1 + 3 / e) */
 	};
 
 	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++) {
@@ -985,7 +1064,9 @@ static void softmax_losses_keep_their_digits_near_one_and_far_from_it(void)
 static void gemm_of_cpu_equals_ref_in_every_orientation(void)
 {
 	struct rig ref = rig_open("ref", 1), cpu = rig_open("cpu", 2);
-	static const int64_t size[][3] = { { 1, 1, 1 }, { 5, 7, 3 }, { 33, 17, 65 }, { 1, 300, 100 }, { 64, 10, 1 }, { 3, 4, 0 } };
+	static const int64_t size[][3] = {
+		{ 1, 1, 1 }, { 5, 7, 3 }, { 33, 17, 65 }, { 1, 300, 100 }, { 64, 10, 1 }, { 3, 4, 0 }
+	};
 	static const float beta[] = { 0, 1, .5f };
 
 	for (size_t i = 0; i < sizeof(size) / sizeof(size[0]); i++)
@@ -997,11 +1078,11 @@ static void gemm_of_cpu_equals_ref_in_every_orientation(void)
 			float *c0 = randoms(m * ldc, 3), *c1 = randoms(m * ldc, 3);
 
 			if (beta[v / 4] == 0)
-				for (int64_t j = 0; j < m * ldc; j++)   /* must not be read */
+				for (int64_t j = 0; j < m * ldc; j++) /* must not be read */
 					c0[j] = c1[j] = j % ldc < n ? NAN : 7;
 			CHECK_OK(ref.be->gemm(ref.st, ta, tb, m, n, k, .75f, a, lda, b, ldb, beta[v / 4], c0, ldc));
 			CHECK_OK(cpu.be->gemm(cpu.st, ta, tb, m, n, k, .75f, a, lda, b, ldb, beta[v / 4], c1, ldc));
-			CHECK_CLOSE(c1, c0, m * ldc, 2e-6);     /* float sums of 100 products */
+			CHECK_CLOSE(c1, c0, m * ldc, 2e-6); /* float sums of 100 products */
 			dn_free(a);
 			dn_free(b);
 			dn_free(c0);
@@ -1014,8 +1095,9 @@ static void gemm_of_cpu_equals_ref_in_every_orientation(void)
 static void shortcut_overlaps_as_darknet_does(void)
 {
 	struct rig ref = rig_open("ref", 1), cpu = rig_open("cpu", 2);
-	static const int64_t shape[][7] = {     /* n; source w h c; direct w h c */
-		{ 2, 4, 4, 3, 4, 4, 3 }, { 2, 8, 8, 2, 4, 4, 5 }, { 1, 4, 2, 5, 8, 4, 2 }, { 1, 5, 5, 3, 3, 3, 3 },
+	static const int64_t shape[][7] = {
+		/* n; source w h c; direct w h c */
+		{ 2, 4, 4, 3, 4, 4, 3 }, { 2, 8, 8, 2, 4, 4, 5 }, { 1, 4, 2, 5, 8, 4, 2 },	 { 1, 5, 5, 3, 3, 3, 3 },
 		{ 1, 9, 9, 1, 3, 3, 2 }, { 2, 3, 3, 4, 7, 7, 4 }, { 4, 30, 30, 16, 30, 30, 16 },
 	};
 	/* source 4x4 onto 2x2: stride 2 */
@@ -1035,7 +1117,8 @@ static void shortcut_overlaps_as_darknet_does(void)
 		const int64_t *t = shape[i];
 		struct dn_shortcut_desc s = { t[0], t[1], t[2], t[3], t[4], t[5], t[6], .5f, 2 };
 		int64_t n1 = t[0] * t[1] * t[2] * t[3], n2 = t[0] * t[4] * t[5] * t[6];
-		float *a = randoms(n2, 1), *b = randoms(n1, 2), *y0 = floats(n2), *y1 = floats(n2), *g0 = randoms(n1, 3), *g1 = randoms(n1, 3);
+		float *a = randoms(n2, 1), *b = randoms(n1, 2), *y0 = floats(n2), *y1 = floats(n2), *g0 = randoms(n1, 3),
+		      *g1 = randoms(n1, 3);
 
 		CHECK_OK(ref.be->shortcut_forward(ref.st, &s, a, b, y0));
 		CHECK_OK(cpu.be->shortcut_forward(cpu.st, &s, a, b, y1));
@@ -1045,7 +1128,7 @@ static void shortcut_overlaps_as_darknet_does(void)
 			CHECK_OK(cpu.be->shortcut_backward_src(cpu.st, &s, y0, g1, acc));
 			CHECK_BITS(g1, g0, (size_t)n1 * 4);
 		}
-		CHECK_OK(cpu.be->shortcut_forward(cpu.st, &s, a, b, a));        /* in place */
+		CHECK_OK(cpu.be->shortcut_forward(cpu.st, &s, a, b, a)); /* in place */
 		CHECK_BITS(a, y0, (size_t)n2 * 4);
 		dn_free(a);
 		dn_free(b);
@@ -1097,13 +1180,13 @@ static void sgd_bits_do_not_depend_on_position(void)
 	static const int64_t offset[] = { 0, 1, 3, 5, 16, 17 };
 
 	CHECK_OK(two.be->sgd(two.st, n, ww, vv, g, .01f, .9f, .0005f));
-	for (int64_t i = 0; i < n; i++) {       /* the formula itself, rounded at every step */
+	for (int64_t i = 0; i < n; i++) { /* the formula itself, rounded at every step */
 		volatile float a = .9f * v[i], b = .0005f * w[i], c = a + g[i], u = c - b, d = .01f * u, e = w[i] + d;
 
 		CU_ASSERT_FATAL(vv[i] == u && ww[i] == e);
 	}
 	for (size_t o = 0; o < sizeof(offset) / sizeof(offset[0]); o++)
-		for (int64_t at = 0; at < n; at += 13001) {     /* uneven pieces at odd addresses, as shards cut them */
+		for (int64_t at = 0; at < n; at += 13001) { /* uneven pieces at odd addresses, as shards cut them */
 			int64_t len = n - at < 13001 ? n - at : 13001;
 			float *pw = floats(len + 32), *pv = floats(len + 32), *pg = floats(len + 32);
 			float *qw = pw + offset[o], *qv = pv + offset[o], *qg = pg + (offset[o] * 7) % 16;
@@ -1133,15 +1216,24 @@ static void sgd_bits_do_not_depend_on_position(void)
 static float explicit_tree(int n, const float *p)
 {
 	switch (n) {
-	case 1: return p[0];
-	case 2: return p[0] + p[1];
-	case 3: return (p[0] + p[1]) + p[2];
-	case 4: return (p[0] + p[1]) + (p[2] + p[3]);
-	case 5: return ((p[0] + p[1]) + (p[2] + p[3])) + p[4];
-	case 6: return ((p[0] + p[1]) + (p[2] + p[3])) + (p[4] + p[5]);
-	case 7: return ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + p[6]);
-	case 8: return ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
-	default: return (((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]))) + p[8];
+	case 1:
+		return p[0];
+	case 2:
+		return p[0] + p[1];
+	case 3:
+		return (p[0] + p[1]) + p[2];
+	case 4:
+		return (p[0] + p[1]) + (p[2] + p[3]);
+	case 5:
+		return ((p[0] + p[1]) + (p[2] + p[3])) + p[4];
+	case 6:
+		return ((p[0] + p[1]) + (p[2] + p[3])) + (p[4] + p[5]);
+	case 7:
+		return ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + p[6]);
+	case 8:
+		return ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
+	default:
+		return (((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]))) + p[8];
 	}
 }
 
@@ -1159,7 +1251,8 @@ static void sum_tree_adds_in_the_fixed_order(void)
 			for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++)
 				for (int parts = 1; parts <= 9; parts++) {
 					int64_t n = lengths[l];
-					float *p[9], *out = randoms(n, 77), *was = copy_of(out, n), *sum = floats(n), *added = floats(n);
+					float *p[9], *out = randoms(n, 77), *was = copy_of(out, n), *sum = floats(n),
+						     *added = floats(n);
 
 					for (int i = 0; i < parts; i++)
 						p[i] = randoms(n, (uint64_t)i);
@@ -1192,14 +1285,14 @@ static void sum_tree_adds_in_the_fixed_order(void)
 
 /* --- streams and events --- */
 
-struct probe {                          /* a task under the test's control */
-	atomic_int starts, polls, go;   /* go: poll says done */
-	int err;                        /* of start, when go is not needed */
+struct probe {			      /* a task under the test's control */
+	atomic_int starts, polls, go; /* go: poll says done */
+	int err;		      /* of start, when go is not needed */
 	struct order *order;
 	int id;
 };
 
-struct order {                          /* in which tasks ended; written by the progress thread only */
+struct order { /* in which tasks ended; written by the progress thread only */
 	int ids[64], n;
 };
 
@@ -1255,7 +1348,7 @@ static struct comm_rig comm_open(void)
 	CHECK_OK_FATAL(c.r.be->stream_create(c.r.dev, DN_STREAM_COMM, "reduce", &c.b));
 	CHECK_OK_FATAL(c.r.be->event_create(c.r.dev, "e", &c.e));
 	CHECK_OK_FATAL(c.r.be->event_create(c.r.dev, "f", &c.f));
-	c.r.be->set_timeout(c.r.dev, 60000);    /* a fault ends the test, not the patience of whoever runs it */
+	c.r.be->set_timeout(c.r.dev, 60000); /* a fault ends the test, not the patience of whoever runs it */
 	return c;
 }
 
@@ -1307,14 +1400,14 @@ static void streams_do_not_wait_for_each_other_unless_told(void)
 	CHECK_OK(submit(&c.r, c.a, &stuck));
 	CHECK_OK(c.r.be->event_record(c.e, c.a));
 	CHECK_OK(submit(&c.r, c.b, &free_task));
-	CHECK_OK(c.r.be->stream_sync(c.b));     /* passes although stream a hangs */
+	CHECK_OK(c.r.be->stream_sync(c.b)); /* passes although stream a hangs */
 	CHECK_OK(c.r.be->stream_wait(c.b, c.e));
 	CHECK_OK(submit(&c.r, c.b, &behind));
 	CHECK_OK(c.r.be->event_record(c.f, c.b));
 	CU_ASSERT(!c.r.be->event_done(c.f));
 	CHECK_EQ(behind.starts, 0);
 	stuck.go = 1;
-	CHECK_OK(c.r.be->stream_wait(c.r.st, c.f));     /* the compute stream blocks here */
+	CHECK_OK(c.r.be->stream_wait(c.r.st, c.f)); /* the compute stream blocks here */
 	CHECK_EQ(order.n, 3);
 	CHECK_EQ(order.ids[0], 2);
 	CHECK_EQ(order.ids[1], 1);
@@ -1349,20 +1442,20 @@ static void wait_means_the_latest_record_before_it(void)
 	CHECK_OK(submit(&c.r, c.a, &first));
 	CHECK_OK(c.r.be->event_record(c.e, c.a));
 	CHECK_OK(c.r.be->event_wait(c.e));
-	CHECK_OK(c.r.be->stream_wait(c.b, c.e));        /* of the first record: passes */
+	CHECK_OK(c.r.be->stream_wait(c.b, c.e)); /* of the first record: passes */
 	CHECK_OK(submit(&c.r, c.a, &second));
-	CHECK_OK(c.r.be->event_record(c.e, c.a));       /* recorded anew, pending */
+	CHECK_OK(c.r.be->event_record(c.e, c.a)); /* recorded anew, pending */
 	CHECK_OK(submit(&c.r, c.b, &waiter));
 	CHECK_OK(c.r.be->stream_sync(c.b));
 	CHECK_EQ(waiter.starts, 1);
 	CU_ASSERT(!c.r.be->event_done(c.e));
 	/* another stream's later record does not complete the pending one */
-	CHECK_OK(c.r.be->stream_wait(c.b, c.e));        /* of the second record */
-	CHECK_OK(c.r.be->event_record(c.e, c.r.st));    /* third, complete at once */
+	CHECK_OK(c.r.be->stream_wait(c.b, c.e));     /* of the second record */
+	CHECK_OK(c.r.be->event_record(c.e, c.r.st)); /* third, complete at once */
 	CU_ASSERT(c.r.be->event_done(c.e));
 	CHECK_OK(c.r.be->event_wait(c.e));
 	CHECK_OK(c.r.be->event_record(c.f, c.b));
-	CU_ASSERT(!c.r.be->event_done(c.f));            /* still behind the second */
+	CU_ASSERT(!c.r.be->event_done(c.f)); /* still behind the second */
 	second.go = 1;
 	CHECK_OK(c.r.be->event_wait(c.f));
 	for (int step = 0; step < 500; step++) {
@@ -1382,7 +1475,7 @@ static void first_error_sticks_to_its_stream(void)
 	struct probe hold = { .id = 0 }, broken = { .err = -EIO, .id = 7 }, skipped = { .go = 1, .id = 8 },
 		     other = { .go = 1, .id = 9 }, after = { .go = 1, .id = 10 };
 
-	CHECK_OK(submit(&c.r, c.a, &hold));             /* so that all is queued before the failure */
+	CHECK_OK(submit(&c.r, c.a, &hold)); /* so that all is queued before the failure */
 	CHECK_OK(submit(&c.r, c.a, &broken));
 	CHECK_OK(submit(&c.r, c.a, &skipped));
 	CHECK_OK(c.r.be->event_record(c.e, c.a));
@@ -1422,7 +1515,7 @@ static void host_wait_ends_when_nobody_completes_the_event(void)
 	struct comm_rig c = comm_open();
 	struct probe p = { .id = 3 };
 
-	c.r.be->set_timeout(c.r.dev, 0);                /* the task may hang for ever */
+	c.r.be->set_timeout(c.r.dev, 0); /* the task may hang for ever */
 	CHECK_OK(submit(&c.r, c.a, &p));
 	CHECK_OK(c.r.be->event_record(c.e, c.a));
 	while (!p.polls)
@@ -1448,7 +1541,7 @@ static void close_and_destroy_do_not_wait_for_a_hanging_task(void)
 	CHECK_OK_FATAL(c.r.be->stream_create(c.r.dev, DN_STREAM_COMM, "gather", &c.a));
 	CHECK_OK(submit(&c.r, c.a, &p));
 	comm_close(&c);
-	CU_ASSERT(dn_now_ns() - start < 5000000000);    /* it would be for ever */
+	CU_ASSERT(dn_now_ns() - start < 5000000000); /* it would be for ever */
 }
 
 static void full_queue_is_an_error_and_allocates_nothing(void)
@@ -1480,7 +1573,7 @@ static void tasks_belong_on_communication_streams(void)
 
 	CHECK_FAILS(submit(&c.r, c.r.st, &p), -EINVAL, "communication");
 	CHECK_OK(submit(&c.r, c.a, &p));
-	CHECK_OK(c.r.be->copy(c.a, y, x, sizeof(x)));   /* in the queue's order */
+	CHECK_OK(c.r.be->copy(c.a, y, x, sizeof(x))); /* in the queue's order */
 	CHECK_OK(c.r.be->zero(c.a, y, 4));
 	CHECK_OK(c.r.be->stream_sync(c.a));
 	CU_ASSERT(y[0] == 0 && y[1] == 2 && y[3] == 4);
@@ -1497,7 +1590,7 @@ struct sum_task {
 static int sum_start(void *arg)
 {
 	struct sum_task *s = arg;
-	int err = s->r->be->copy(s->st, s->out, s->parts[0], sizeof(s->out));   /* inline: we are the stream */
+	int err = s->r->be->copy(s->st, s->out, s->parts[0], sizeof(s->out)); /* inline: we are the stream */
 
 	return err ? err : s->r->be->sum_tree(s->st, 3, 3, s->parts, s->out, true);
 }

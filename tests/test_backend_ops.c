@@ -61,7 +61,7 @@ static void compare(call_fn fn, const void *arg, int64_t n_x, int64_t n_z, int64
 	float *x = randoms(n_x, 1), *z = randoms(n_z > 0 ? n_z : 1, 2), *start = randoms(n_out, 3), *out[RIGS];
 
 	for (int64_t i = 0; i < n_z; i++)
-		z[i] += 1.5f;           /* where it is a norm it must be positive */
+		z[i] += 1.5f; /* where it is a norm it must be positive */
 	for (int acc = 0; acc < 2; acc++) {
 		for (int k = 0; k < RIGS; k++) {
 			out[k] = floats(n_out);
@@ -135,10 +135,14 @@ static int call_average_back(const struct rig *r, const void *arg, const float *
 static void ops_that_move_points_equal_ref(void)
 {
 	static const int64_t up[][4] = { { 1, 1, 1, 1 }, { 6, 5, 7, 2 }, { 3, 40, 33, 3 }, { 5, 1, 9, 4 } };
-	static const struct dn_reorg_desc reorg[] = { { 1, 1, 1, 1, 1 }, { 2, 8, 3, 5, 2 }, { 3, 18, 30, 31, 3 }, { 2, 4, 1, 7, 2 } };
+	static const struct dn_reorg_desc reorg[] = {
+		{ 1, 1, 1, 1, 1 }, { 2, 8, 3, 5, 2 }, { 3, 18, 30, 31, 3 }, { 2, 4, 1, 7, 2 }
+	};
 	static const struct dn_crop_desc crop[] = {
-		{ 2, 3, 9, 7, 5, 4, 2, -1, true, true, 7, 3, 11 }, { 5, 3, 60, 70, 50, 64, 1, 0, true, false, 7, 3, 0 },
-		{ 1, 1, 3, 3, 3, 3, 2, -1, true, true, 1, 1, 1 }, { 2, 2, 9, 8, 4, 5, 2, -1, false, true, 7, 3, 11 },
+		{ 2, 3, 9, 7, 5, 4, 2, -1, true, true, 7, 3, 11 },
+		{ 5, 3, 60, 70, 50, 64, 1, 0, true, false, 7, 3, 0 },
+		{ 1, 1, 3, 3, 3, 3, 2, -1, true, true, 1, 1, 1 },
+		{ 2, 2, 9, 8, 4, 5, 2, -1, false, true, 7, 3, 11 },
 	};
 	static const struct dn_pool_desc pool[] = {
 		{ .n = 2, .c = 3, .h = 5, .w = 4, .oh = 5, .ow = 4, .size = 2, .stride = 1, .pad = 1 },
@@ -161,19 +165,22 @@ static void ops_that_move_points_equal_ref(void)
 		compare(call_wide, &reorg[i], n, 0, n, 2e-7);
 	}
 	for (int i = 0; i < 4; i++) {
-		int64_t planes = crop[i].n * crop[i].c, in = planes * crop[i].h * crop[i].w, out = planes * crop[i].oh * crop[i].ow;
+		int64_t planes = crop[i].n * crop[i].c, in = planes * crop[i].h * crop[i].w,
+			out = planes * crop[i].oh * crop[i].ow;
 
 		compare(call_crop, &crop[i], in, 0, out, 2e-7);
 		compare(call_uncrop, &crop[i], out, 0, in, 2e-7);
 	}
 	for (int i = 0; i < 3; i++) {
-		int64_t planes = pool[i].n * pool[i].c, in = planes * pool[i].h * pool[i].w, out = planes * pool[i].oh * pool[i].ow;
+		int64_t planes = pool[i].n * pool[i].c, in = planes * pool[i].h * pool[i].w,
+			out = planes * pool[i].oh * pool[i].ow;
 
 		compare(call_average, &pool[i], in, 0, out, 2e-7);
 		compare(call_average_back, &pool[i], out, 0, in, 2e-7);
 	}
 	for (int i = 0; i < 3; i++)
-		compare(call_transpose, turn[i], turn[i][0] * turn[i][1] * turn[i][2], 0, turn[i][0] * turn[i][1] * turn[i][2], 2e-7);
+		compare(call_transpose, turn[i], turn[i][0] * turn[i][1] * turn[i][2], 0, turn[i][0] * turn[i][1] * turn[i][2],
+			2e-7);
 	rigs_close();
 }
 
@@ -233,12 +240,15 @@ static int call_scale_back(const struct rig *r, const void *arg, const float *x,
 /* a few last bits of float powers and exponentials */
 static void ops_over_channels_equal_ref(void)
 {
-	static const struct dn_lrn_desc lrn[] = { { 2, 7, 5, 5, .3f, .75f, 1 }, { 1, 1, 1, 5, 1e-4f, .75f, 1 },
-						  { 3, 40, 169, 4, .1f, 1.2f, 2 }, { 2, 3, 70, 1, .2f, .5f, .5f } };
+	static const struct dn_lrn_desc lrn[] = { { 2, 7, 5, 5, .3f, .75f, 1 },
+						  { 1, 1, 1, 5, 1e-4f, .75f, 1 },
+						  { 3, 40, 169, 4, .1f, 1.2f, 2 },
+						  { 2, 3, 70, 1, .2f, .5f, .5f } };
 	static const int64_t l2[][3] = { { 2, 3, 5 }, { 1, 1, 1 }, { 3, 17, 400 } };
 	static const int32_t at[] = { 0, 1, 4, 9, 12 };
-	static const struct dn_softmax_desc soft[] = { { 2, 12, 1, 4, at, 1 }, { 3, 12, 35, 3, NULL, 2 }, { 500, 12, 3, 4, at, .5f },
-						       { 1, 1, 1, 1, NULL, 1 } };
+	static const struct dn_softmax_desc soft[] = {
+		{ 2, 12, 1, 4, at, 1 }, { 3, 12, 35, 3, NULL, 2 }, { 500, 12, 3, 4, at, .5f }, { 1, 1, 1, 1, NULL, 1 }
+	};
 	static const int64_t rows[][2] = { { 1, 1 }, { 7, 45 }, { 33, 700 } };
 
 	rigs_open();
@@ -256,7 +266,9 @@ static void ops_over_channels_equal_ref(void)
 	}
 	for (int i = 0; i < 9; i++) {
 		struct dn_scale_desc d = { l2[i / 3][0], l2[i / 3][1], l2[i / 3][2], (enum dn_scale)(i % 3) };
-		int64_t n = d.n * d.c * d.hw, na = i % 3 == DN_SCALE_CHANNEL ? d.n * d.c : i % 3 == DN_SCALE_POINT ? d.n * d.hw : n;
+		int64_t n = d.n * d.c * d.hw, na = i % 3 == DN_SCALE_CHANNEL ? d.n * d.c
+						   : i % 3 == DN_SCALE_POINT ? d.n * d.hw
+									     : n;
 
 		compare(call_scale, &d, n, na, n, 2e-7);
 		compare(call_scale_back, &d, n, n, na, 2e-7);
@@ -280,14 +292,14 @@ static void costs_of_cpu_equal_ref_and_do_not_depend_on_threads(void)
 		double loss[RIGS];
 
 		for (int64_t i = 0; i < n && kind == DN_COST_SOFTMAX_CE; i++)
-			p[i] = (p[i] + 1) / 2;          /* probabilities from here on; the logistic comes last */
+			p[i] = (p[i] + 1) / 2; /* probabilities from here on; the logistic comes last */
 		for (int k = 0; k < RIGS; k++) {
 			delta[k] = floats(n);
 			CHECK_OK(rigs[k].be->cost(rigs[k].st, (enum dn_cost)kind, n, p, t, delta[k], &loss[k]));
 		}
 		CHECK_BITS(delta[CPU], delta[REF], (size_t)n * sizeof(float));
 		CHECK_BITS(delta[CPU2], delta[CPU], (size_t)n * sizeof(float));
-		CU_ASSERT(fabs(loss[CPU] - loss[REF]) <= 1e-10 * fabs(loss[REF]));      /* order of 20,000 doubles */
+		CU_ASSERT(fabs(loss[CPU] - loss[REF]) <= 1e-10 * fabs(loss[REF])); /* order of 20,000 doubles */
 		CU_ASSERT(loss[CPU2] == loss[CPU]);
 		for (int k = 0; k < RIGS; k++)
 			dn_free(delta[k]);
@@ -333,13 +345,79 @@ static int call_local_data(const struct rig *r, const void *arg, const float *x,
 static void local_of_cpu_equals_ref(void)
 {
 	static const struct dn_conv_desc all[] = {
-		{ .n = 2, .c = 3, .h = 5, .w = 4, .k = 2, .oh = 3, .ow = 2, .groups = 1, .size = 3, .stride = 1, .pad = 0, .dilation = 1 },
-		{ .n = 2, .c = 2, .h = 7, .w = 8, .k = 3, .oh = 4, .ow = 4, .groups = 1, .size = 5, .stride = 2, .pad = 1, .dilation = 1 },
-		{ .n = 3, .c = 4, .h = 9, .w = 9, .k = 5, .oh = 9, .ow = 9, .groups = 1, .size = 3, .stride = 1, .pad = 1, .dilation = 1 },
-		{ .n = 1, .c = 1, .h = 1, .w = 1, .k = 1, .oh = 1, .ow = 1, .groups = 1, .size = 4, .stride = 3, .pad = 4, .dilation = 1 },
+		{ .n = 2,
+		  .c = 3,
+		  .h = 5,
+		  .w = 4,
+		  .k = 2,
+		  .oh = 3,
+		  .ow = 2,
+		  .groups = 1,
+		  .size = 3,
+		  .stride = 1,
+		  .pad = 0,
+		  .dilation = 1 },
+		{ .n = 2,
+		  .c = 2,
+		  .h = 7,
+		  .w = 8,
+		  .k = 3,
+		  .oh = 4,
+		  .ow = 4,
+		  .groups = 1,
+		  .size = 5,
+		  .stride = 2,
+		  .pad = 1,
+		  .dilation = 1 },
+		{ .n = 3,
+		  .c = 4,
+		  .h = 9,
+		  .w = 9,
+		  .k = 5,
+		  .oh = 9,
+		  .ow = 9,
+		  .groups = 1,
+		  .size = 3,
+		  .stride = 1,
+		  .pad = 1,
+		  .dilation = 1 },
+		{ .n = 1,
+		  .c = 1,
+		  .h = 1,
+		  .w = 1,
+		  .k = 1,
+		  .oh = 1,
+		  .ow = 1,
+		  .groups = 1,
+		  .size = 4,
+		  .stride = 3,
+		  .pad = 4,
+		  .dilation = 1 },
 		/* more images, filters and taps than go together, and a window of more taps than that */
-		{ .n = 9, .c = 70, .h = 4, .w = 5, .k = 65, .oh = 2, .ow = 3, .groups = 1, .size = 3, .stride = 2, .pad = 1, .dilation = 1 },
-		{ .n = 2, .c = 2, .h = 25, .w = 26, .k = 3, .oh = 2, .ow = 3, .groups = 1, .size = 24, .stride = 1, .pad = 0, .dilation = 1 },
+		{ .n = 9,
+		  .c = 70,
+		  .h = 4,
+		  .w = 5,
+		  .k = 65,
+		  .oh = 2,
+		  .ow = 3,
+		  .groups = 1,
+		  .size = 3,
+		  .stride = 2,
+		  .pad = 1,
+		  .dilation = 1 },
+		{ .n = 2,
+		  .c = 2,
+		  .h = 25,
+		  .w = 26,
+		  .k = 3,
+		  .oh = 2,
+		  .ow = 3,
+		  .groups = 1,
+		  .size = 24,
+		  .stride = 1,
+		  .pad = 0,
+		  .dilation = 1 },
 	};
 
 	rigs_open();
@@ -360,8 +438,17 @@ static void local_of_cpu_equals_ref(void)
 static void adam_bits_are_those_of_the_expression_at_any_position(void)
 {
 	static const struct dn_adam a = {
-		.scale = 1.f / 24, .rate = .003f, .beta1 = .9f, .one_minus_beta1 = .1f, .beta2 = .999f, .one_minus_beta2 = .001f,
-		.correct1 = 5.2631579f, .correct2 = 500.25f, .eps = 1e-7f, .decay = .0005f, .shrink = .9999f,
+		.scale = 1.f / 24,
+		.rate = .003f,
+		.beta1 = .9f,
+		.one_minus_beta1 = .1f,
+		.beta2 = .999f,
+		.one_minus_beta2 = .001f,
+		.correct1 = 5.2631579f,
+		.correct2 = 500.25f,
+		.eps = 1e-7f,
+		.decay = .0005f,
+		.shrink = .9999f,
 	};
 	static const int64_t offset[] = { 0, 1, 3, 5, 16, 17 };
 	int64_t n = 40000;
@@ -377,16 +464,17 @@ static void adam_bits_are_those_of_the_expression_at_any_position(void)
 	vv = floats(n);
 	for (int64_t i = 0; i < n; i++)
 		v[i] = fabsf(v[i]);
-	v[5] = m[5] = g[5] = w[5] = 0;          /* padding of a shard must stay 0 */
+	v[5] = m[5] = g[5] = w[5] = 0; /* padding of a shard must stay 0 */
 	memcpy(ww, w, (size_t)n * 4);
 	memcpy(mm, m, (size_t)n * 4);
 	memcpy(vv, v, (size_t)n * 4);
 	CHECK_OK(rigs[CPU2].be->adam(rigs[CPU2].st, n, ww, mm, vv, g, &a));
-	for (int64_t i = 0; i < n; i++) {       /* rounded at every step */
+	for (int64_t i = 0; i < n; i++) { /* rounded at every step */
 		volatile float gs = a.scale * g[i], dw = a.decay * w[i], u = gs - dw, uu = u * u;
 		volatile float m0 = a.beta1 * m[i], m1 = a.one_minus_beta1 * u, p = m0 + m1;
 		volatile float v0 = a.beta2 * v[i], v1 = a.one_minus_beta2 * uu, q = v0 + v1;
-		volatile float up = p * a.correct1, down = q * a.correct2, root = sqrtf(down), under = root + a.eps, step = up / under;
+		volatile float up = p * a.correct1, down = q * a.correct2, root = sqrtf(down), under = root + a.eps,
+			       step = up / under;
 		volatile float s0 = a.shrink * w[i], s1 = a.rate * step, e = s0 + s1;
 
 		CU_ASSERT_FATAL(mm[i] == p && vv[i] == q && ww[i] == e);
@@ -396,7 +484,8 @@ static void adam_bits_are_those_of_the_expression_at_any_position(void)
 		for (int64_t at = 0; at < n; at += 13001) {
 			int64_t len = n - at < 13001 ? n - at : 13001;
 			float *pw = floats(len + 32), *pm = floats(len + 32), *pv = floats(len + 32), *pg = floats(len + 32);
-			float *qw = pw + offset[o], *qm = pm + (offset[o] * 3) % 16, *qv = pv + offset[o], *qg = pg + (offset[o] * 7) % 16;
+			float *qw = pw + offset[o], *qm = pm + (offset[o] * 3) % 16, *qv = pv + offset[o],
+			      *qg = pg + (offset[o] * 7) % 16;
 			const struct rig *r = &rigs[o % RIGS];
 
 			memcpy(qw, w + at, (size_t)len * 4);
@@ -433,13 +522,20 @@ static void bad_descriptions_are_refused(void)
 	for (int k = 0; k < RIGS; k++) {
 		const struct rig *r = &rigs[k];
 
-		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 3, NULL, 1 }, x, y), -EINVAL, "do not divide");
-		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 2, NULL, 0 }, x, y), -EINVAL, "temperature");
-		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 3, gap, 1 }, x, y), -EINVAL, "group 1");
-		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 1, late, 1 }, x, y), -EINVAL, "group 0");
-		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 1, brief, 1 }, x, y), -EINVAL, "group 0");
-		CHECK_FAILS(r->be->reorg(r->st, &(struct dn_reorg_desc){ 1, 3, 2, 2, 2 }, true, x, y, false), -EINVAL, "reorg: stride 2");
-		CHECK_FAILS(r->be->crop_forward(r->st, &(struct dn_crop_desc){ .n = 1, .c = 1, .h = 2, .w = 2, .oh = 3, .ow = 1 }, x, y),
+		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 3, NULL, 1 }, x, y), -EINVAL,
+			    "do not divide");
+		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 2, NULL, 0 }, x, y), -EINVAL,
+			    "temperature");
+		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 3, gap, 1 }, x, y), -EINVAL,
+			    "group 1");
+		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 1, late, 1 }, x, y), -EINVAL,
+			    "group 0");
+		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 1, brief, 1 }, x, y), -EINVAL,
+			    "group 0");
+		CHECK_FAILS(r->be->reorg(r->st, &(struct dn_reorg_desc){ 1, 3, 2, 2, 2 }, true, x, y, false), -EINVAL,
+			    "reorg: stride 2");
+		CHECK_FAILS(r->be->crop_forward(r->st, &(struct dn_crop_desc){ .n = 1, .c = 1, .h = 2, .w = 2, .oh = 3, .ow = 1 },
+						x, y),
 			    -EINVAL, "crop: 1x3 of 2x2");
 		CHECK_FAILS(r->be->lrn_forward(r->st, &(struct dn_lrn_desc){ 1, 2, 2, 0, 1, 1, 1 }, x, y, y), -EINVAL, "lrn");
 		CHECK_FAILS(r->be->local_forward(r->st, &(struct dn_conv_desc){ .n = 1 }, x, x, y), -EINVAL, "local");

@@ -213,7 +213,7 @@ static void regions_are_aligned_and_zero(void)
 		for (size_t k = 0; k < sizes[i]; k++)
 			bad += p[k] != 0;
 		CHECK_EQ(bad, 0);
-		memset(p, 0xff, sizes[i]);      /* a later block over the same bytes must be zero again */
+		memset(p, 0xff, sizes[i]); /* a later block over the same bytes must be zero again */
 		dn_free(p);
 	}
 }
@@ -252,7 +252,7 @@ static void failures_name_region_and_bytes(void)
 	p = dn_alloc_region(DN_MEM_ACTIVATIONS, (size_t)PTRDIFF_MAX - 5);
 	CU_ASSERT_PTR_NULL(p);
 	CHECK_STR(dn_message(), "out of memory: activations: 9223372036854775802 bytes");
-	CU_ASSERT_PTR_NULL(dn_alloc((size_t)1 << 46));          /* more than any host has: said before the system is asked */
+	CU_ASSERT_PTR_NULL(dn_alloc((size_t)1 << 46)); /* more than any host has: said before the system is asked */
 	CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), "out of memory: host: 67108864 MiB are needed, "));
 	dn_free(p);
 	CU_ASSERT_PTR_NULL(dn_alloc(SIZE_MAX));
@@ -350,7 +350,9 @@ static void philox_gives_the_published_words(void)
 	} known[] = {
 		{ 0, 0, 0, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
 		{ UINT64_MAX, UINT64_MAX, UINT64_MAX, { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
-		{ 0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88,
+		{ 0x299f31d0a4093822,
+		  0x0370734413198a2e,
+		  0x85a308d3243f6a88,
 		  { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
 	};
 
@@ -429,7 +431,7 @@ static void permutation_holds_every_number_once(void)
 	}
 	for (int i = 0; i < N; i++)
 		CHECK_EQ(seen[i], 1);
-	CU_ASSERT(home < 12);   /* about 1 expected */
+	CU_ASSERT(home < 12); /* about 1 expected */
 	/* all orders of three are equally likely: 6000 draws, 5 sigma around 1000 */
 	for (uint64_t s = 0; s < 6000; s++) {
 		dn_rng_permutation(4, s, 3, a);
@@ -449,13 +451,24 @@ static void whole_numbers_are_strict(void)
 		enum dn_number kind;
 		int64_t want;
 	} t[] = {
-		{ "0", DN_NUM_WHOLE, 0 }, { " -12\t", DN_NUM_WHOLE, -12 }, { "+7", DN_NUM_WHOLE, 7 },
-		{ "007", DN_NUM_WHOLE, 7 }, { "1e3", DN_NUM_PREFIX, 1 }, { "0x10", DN_NUM_PREFIX, 0 },
-		{ "1.5", DN_NUM_PREFIX, 1 }, { "3 4", DN_NUM_PREFIX, 3 }, { "", DN_NUM_NONE, -99 },
-		{ "abc", DN_NUM_NONE, -99 }, { "-", DN_NUM_NONE, -99 }, { "- 1", DN_NUM_NONE, -99 },
-		{ ".5", DN_NUM_NONE, -99 }, { "+-1", DN_NUM_NONE, -99 },
-		{ "9223372036854775807", DN_NUM_WHOLE, INT64_MAX }, { "9223372036854775808", DN_NUM_RANGE, -99 },
-		{ "-9223372036854775808", DN_NUM_WHOLE, INT64_MIN }, { "-9223372036854775809", DN_NUM_RANGE, -99 },
+		{ "0", DN_NUM_WHOLE, 0 },
+		{ " -12\t", DN_NUM_WHOLE, -12 },
+		{ "+7", DN_NUM_WHOLE, 7 },
+		{ "007", DN_NUM_WHOLE, 7 },
+		{ "1e3", DN_NUM_PREFIX, 1 },
+		{ "0x10", DN_NUM_PREFIX, 0 },
+		{ "1.5", DN_NUM_PREFIX, 1 },
+		{ "3 4", DN_NUM_PREFIX, 3 },
+		{ "", DN_NUM_NONE, -99 },
+		{ "abc", DN_NUM_NONE, -99 },
+		{ "-", DN_NUM_NONE, -99 },
+		{ "- 1", DN_NUM_NONE, -99 },
+		{ ".5", DN_NUM_NONE, -99 },
+		{ "+-1", DN_NUM_NONE, -99 },
+		{ "9223372036854775807", DN_NUM_WHOLE, INT64_MAX },
+		{ "9223372036854775808", DN_NUM_RANGE, -99 },
+		{ "-9223372036854775808", DN_NUM_WHOLE, INT64_MIN },
+		{ "-9223372036854775809", DN_NUM_RANGE, -99 },
 		{ "99999999999999999999999999999999", DN_NUM_RANGE, -99 },
 	};
 
@@ -477,14 +490,29 @@ static void floats_are_strict(void)
 		enum dn_number kind;
 		double want;
 	} t[] = {
-		{ "1e3", DN_NUM_WHOLE, 1000 }, { ".5", DN_NUM_WHOLE, 0.5 }, { "5.", DN_NUM_WHOLE, 5 },
-		{ " -1.25e-2 ", DN_NUM_WHOLE, -0.0125 }, { "+2E+2", DN_NUM_WHOLE, 200 }, { "1e", DN_NUM_PREFIX, 1 },
-		{ "1e+", DN_NUM_PREFIX, 1 }, { "0x10", DN_NUM_PREFIX, 0 }, { "-0x1p4", DN_NUM_PREFIX, 0 },
-		{ "1.2.3", DN_NUM_PREFIX, 1.2 }, { "3f", DN_NUM_PREFIX, 3 }, { "", DN_NUM_NONE, -99 },
-		{ ".", DN_NUM_NONE, -99 }, { "e5", DN_NUM_NONE, -99 }, { "info", DN_NUM_NONE, -99 },
-		{ "nano", DN_NUM_NONE, -99 }, { "inf", DN_NUM_RANGE, -99 }, { "-Infinity", DN_NUM_RANGE, -99 },
-		{ "NaN", DN_NUM_RANGE, -99 }, { "nan(1)", DN_NUM_RANGE, -99 }, { "1e999", DN_NUM_RANGE, -99 },
-		{ "1e-999", DN_NUM_WHOLE, 0 }, { "1e99999999999999999999", DN_NUM_RANGE, -99 },
+		{ "1e3", DN_NUM_WHOLE, 1000 },
+		{ ".5", DN_NUM_WHOLE, 0.5 },
+		{ "5.", DN_NUM_WHOLE, 5 },
+		{ " -1.25e-2 ", DN_NUM_WHOLE, -0.0125 },
+		{ "+2E+2", DN_NUM_WHOLE, 200 },
+		{ "1e", DN_NUM_PREFIX, 1 },
+		{ "1e+", DN_NUM_PREFIX, 1 },
+		{ "0x10", DN_NUM_PREFIX, 0 },
+		{ "-0x1p4", DN_NUM_PREFIX, 0 },
+		{ "1.2.3", DN_NUM_PREFIX, 1.2 },
+		{ "3f", DN_NUM_PREFIX, 3 },
+		{ "", DN_NUM_NONE, -99 },
+		{ ".", DN_NUM_NONE, -99 },
+		{ "e5", DN_NUM_NONE, -99 },
+		{ "info", DN_NUM_NONE, -99 },
+		{ "nano", DN_NUM_NONE, -99 },
+		{ "inf", DN_NUM_RANGE, -99 },
+		{ "-Infinity", DN_NUM_RANGE, -99 },
+		{ "NaN", DN_NUM_RANGE, -99 },
+		{ "nan(1)", DN_NUM_RANGE, -99 },
+		{ "1e999", DN_NUM_RANGE, -99 },
+		{ "1e-999", DN_NUM_WHOLE, 0 },
+		{ "1e99999999999999999999", DN_NUM_RANGE, -99 },
 	};
 
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
@@ -505,9 +533,9 @@ static void byte_counts_take_units(void)
 		enum dn_number kind;
 		int64_t want;
 	} t[] = {
-		{ "123", DN_NUM_WHOLE, 123 }, { "64K", DN_NUM_WHOLE, 65536 }, { "16M", DN_NUM_WHOLE, 16777216 },
+		{ "123", DN_NUM_WHOLE, 123 },	    { "64K", DN_NUM_WHOLE, 65536 }, { "16M", DN_NUM_WHOLE, 16777216 },
 		{ "2g", DN_NUM_WHOLE, 2147483648 }, { "16MB", DN_NUM_PREFIX, -99 }, { "1.5M", DN_NUM_PREFIX, -99 },
-		{ "M", DN_NUM_NONE, -99 }, { "-1K", DN_NUM_RANGE, -99 }, { "9999999999G", DN_NUM_RANGE, -99 },
+		{ "M", DN_NUM_NONE, -99 },	    { "-1K", DN_NUM_RANGE, -99 },   { "9999999999G", DN_NUM_RANGE, -99 },
 	};
 
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
@@ -584,7 +612,7 @@ static void waits_end_at_their_deadline(void)
 	took = dn_now_ns() - start;
 	CHECK_EQ(err, -ETIMEDOUT);
 	CU_ASSERT(took >= 30000000);
-	CU_ASSERT(took < 5000000000);   /* a busy machine may be late, but not by this */
+	CU_ASSERT(took < 5000000000); /* a busy machine may be late, but not by this */
 	CHECK_EQ(dn_cond_wait_until(&c, &m, 1), -ETIMEDOUT);
 	pthread_mutex_unlock(&m);
 	pthread_cond_destroy(&c);
@@ -597,7 +625,7 @@ static void waits_end_at_their_deadline(void)
 struct signal_test {
 	pthread_mutex_t m;
 	pthread_cond_t c;
-	bool set;               /* m */
+	bool set; /* m */
 };
 
 static void *signal_later(void *arg)
@@ -748,18 +776,17 @@ static int parse(struct dn_keyfile **f, const char *text, bool strict)
 
 static void cfg_text_is_read(void)
 {
-	static const char text[] =
-		"\xef\xbb\xbf# comment\r\n"
-		"  [ net ] # trailing\r\n"
-		"ba tch = 6\t4 ; a comment\r\n"
-		"\r\n"
-		"momentum=.9\n"
-		";x=1\n"
-		"a=b=c\n"
-		"[conv]#x\n"
-		"steps = 1, 2,3\n"
-		"scales=.1,1e-1\n"
-		"last=1";
+	static const char text[] = "\xef\xbb\xbf# comment\r\n"
+				   "  [ net ] # trailing\r\n"
+				   "ba tch = 6\t4 ; a comment\r\n"
+				   "\r\n"
+				   "momentum=.9\n"
+				   ";x=1\n"
+				   "a=b=c\n"
+				   "[conv]#x\n"
+				   "steps = 1, 2,3\n"
+				   "scales=.1,1e-1\n"
+				   "last=1";
 	struct dn_keyfile *f = NULL;
 	struct heard h;
 	int64_t x = 0, *ints = NULL;
@@ -833,7 +860,7 @@ static void tolerated_lines_warn_or_fail_when_strict(void)
 		CHECK_EQ(h.n, 1);
 		CU_ASSERT_PTR_NOT_NULL(strstr(h.all, t[i].want));
 		CHECK_OK(dn_section_int(&f->sections[0], "batch", 5, 0, 9, &x));
-		CHECK_EQ(x, i == 4 ? 1 : 5);    /* the first of two, or the line was dropped */
+		CHECK_EQ(x, i == 4 ? 1 : 5); /* the first of two, or the line was dropped */
 		dn_keyfile_destroy(f);
 	}
 }
@@ -863,16 +890,16 @@ static void broken_grammar_is_refused(void)
 	{
 		struct dn_keyfile *f = NULL;
 
-		CHECK_FAILS(dn_keyfile_parse(&f, "[net]\na\0b=1\n", 12, "t.cfg", true, false), -EINVAL, "t.cfg:2: has a NUL byte");
+		CHECK_FAILS(dn_keyfile_parse(&f, "[net]\na\0b=1\n", 12, "t.cfg", true, false), -EINVAL,
+			    "t.cfg:2: has a NUL byte");
 		CHECK_FAILS(dn_keyfile_parse(&f, "[net]\na=1\0", 10, "t.cfg", true, false), -EINVAL, "NUL byte");
 	}
 }
 
 static void bad_values_are_refused_with_their_line(void)
 {
-	static const char text[] =
-		"[conv]\nfilters=abc\nsize=1e3\nbig=99999999999999999999\nrate=nan\nhuge=1e400\nhex=0x10\n"
-		"list=1,,2\ntail=1,2,\nmixed=1,x\ninfs=1,inf\nsteps=1,2.5\npad=7\n";
+	static const char text[] = "[conv]\nfilters=abc\nsize=1e3\nbig=99999999999999999999\nrate=nan\nhuge=1e400\nhex=0x10\n"
+				   "list=1,,2\ntail=1,2,\nmixed=1,x\ninfs=1,inf\nsteps=1,2.5\npad=7\n";
 	struct dn_keyfile *f = NULL;
 	struct dn_section *s;
 	int64_t x = -99, *ints = NULL;
@@ -1091,7 +1118,7 @@ static void folders_are_made_and_removed(void)
 
 	CHECK_OK(dn_make_dirs(deep));
 	CHECK_OK(dn_make_dirs(deep));
-	CHECK_EQ(n_entries("d/e/f"), 0);        /* the trial file is gone */
+	CHECK_EQ(n_entries("d/e/f"), 0); /* the trial file is gone */
 	put_file(tmp_path("d/x"), "1", 1);
 	CHECK_FAILS(dn_make_dirs(tmp_path("d/x/y")), -ENOTDIR, "d/x: cannot make the folder: Not a directory");
 	CHECK_FAILS(dn_make_dirs(tmp_path("d/x")), -ENOTDIR, "Not a directory");
@@ -1165,7 +1192,7 @@ static void write_errors_are_kept_until_commit(void)
 			CHECK_EQ(dn_out_write(&o, "x", 1), -ENOSPC);
 			dn_fail(-EIO, "something else");
 		} else {
-			CHECK_OK(dn_out_write(&o, "x", 1));     /* still in the stream's buffer */
+			CHECK_OK(dn_out_write(&o, "x", 1)); /* still in the stream's buffer */
 		}
 		CHECK_FAILS(dn_out_commit(&o), -ENOSPC, "full.bin: cannot write: No space left");
 		CHECK_EQ(access(path, F_OK), -1);
@@ -1182,8 +1209,7 @@ static void check_placement(const struct dn_arena_item *it, int n, size_t align,
 		CU_ASSERT(it[i].offset + it[i].bytes <= total);
 		for (int j = 0; j < i; j++) {
 			bool meet = it[i].first <= it[j].last && it[j].first <= it[i].last;
-			bool share = it[i].offset < it[j].offset + it[j].bytes &&
-				     it[j].offset < it[i].offset + it[i].bytes;
+			bool share = it[i].offset < it[j].offset + it[j].bytes && it[j].offset < it[i].offset + it[i].bytes;
 
 			CU_ASSERT(!(meet && share && it[i].bytes && it[j].bytes));
 		}
@@ -1201,7 +1227,7 @@ static void arena_reuses_what_is_dead(void)
 	CHECK_OK(dn_arena_place(it, 6, 64, &total));
 	CHECK_EQ(total, 256);
 	check_placement(it, 6, 64, total);
-	CHECK_EQ(it[0].offset, 0);      /* equal sizes go by position */
+	CHECK_EQ(it[0].offset, 0); /* equal sizes go by position */
 	CHECK_EQ(it[1].offset, 128);
 	CHECK_EQ(it[2].offset, 0);
 	/* the small one goes into the gap between two that live longer */
@@ -1232,9 +1258,9 @@ static void arena_never_shares_live_bytes(void)
 		for (uint64_t i = 0; i < 60; i++) {
 			int first = (int)dn_rng_below(t, 1, i, 30);
 
-			a[i] = b[i] = (struct dn_arena_item){
-				.bytes = dn_rng_below(t, 2, i, 5) ? dn_rng_below(t, 3, i, 5000) : 0,
-				.first = first, .last = first + (int)dn_rng_below(t, 4, i, 8) };
+			a[i] = b[i] = (struct dn_arena_item){ .bytes = dn_rng_below(t, 2, i, 5) ? dn_rng_below(t, 3, i, 5000) : 0,
+							      .first = first,
+							      .last = first + (int)dn_rng_below(t, 4, i, 8) };
 			sum += dn_up(a[i].bytes, 64);
 		}
 		CHECK_OK(dn_arena_place(a, 60, 64, &total));
@@ -1312,12 +1338,20 @@ static void alone_every_call_is_trivial(void)
 static void launchers_say_rank_and_size(void)
 {
 	static const char *const names[] = {
-		"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE", "PMI_RANK",
-		"MPI_LOCALNRANKS", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
+		"OMPI_COMM_WORLD_SIZE",
+		"OMPI_COMM_WORLD_RANK",
+		"OMPI_COMM_WORLD_LOCAL_SIZE",
+		"PMI_SIZE",
+		"PMI_RANK",
+		"MPI_LOCALNRANKS",
+		"MV2_COMM_WORLD_SIZE",
+		"MV2_COMM_WORLD_RANK",
+		"SLURM_STEP_NUM_TASKS",
+		"SLURM_PROCID",
 	};
 	static const struct {
 		const char *set[6][2];
-		const char *by;         /* NULL = none */
+		const char *by; /* NULL = none */
 		int rank, size, local;
 	} rows[] = {
 		{ { { NULL, NULL } }, NULL, 0, 1, 0 },
@@ -1326,7 +1360,7 @@ static void launchers_say_rank_and_size(void)
 		{ { { names[3], "5" }, { names[4], "4" }, { names[5], "5" } }, names[3], 4, 5, 5 },
 		{ { { names[6], "2" }, { names[7], "1" } }, names[6], 1, 2, 0 },
 		{ { { names[8], "3" }, { names[9], "2" } }, names[8], 2, 3, 0 },
-		{ { { names[8], "1" }, { names[9], "0" } }, NULL, 0, 1, 0 },            /* a batch script */
+		{ { { names[8], "1" }, { names[9], "0" } }, NULL, 0, 1, 0 }, /* a batch script */
 		{ { { names[0], "2" } }, NULL, 0, 1, 0 },
 		{ { { names[0], "2" }, { names[1], "2" } }, NULL, 0, 1, 0 },
 		{ { { names[0], "2x" }, { names[1], "0" } }, NULL, 0, 1, 0 },

@@ -178,7 +178,9 @@ static void idx_shapes_are_flat_grey_or_with_channels(void)
 		uint32_t dims[4];
 		int64_t c, h, w;
 	} t[] = {
-		{ 2, { 2, 12 }, 12, 1, 1 }, { 3, { 2, 3, 4 }, 1, 3, 4 }, { 4, { 2, 3, 1, 4 }, 3, 1, 4 },
+		{ 2, { 2, 12 }, 12, 1, 1 },
+		{ 3, { 2, 3, 4 }, 1, 3, 4 },
+		{ 4, { 2, 3, 1, 4 }, 3, 1, 4 },
 	};
 	unsigned char zeros[24] = { 0 }, file[64];
 	struct dn_dataset *ds = NULL;
@@ -213,14 +215,23 @@ static void damaged_idx_files_are_refused_with_the_reason(void)
 		{ "\0\0\x08", 3, -EINVAL, "truncated: 3 bytes" },
 		{ "\0", 1, -EINVAL, "truncated: 1 bytes" },
 		{ "\0\0\x08\x02\0\0", 6, -EINVAL, "truncated: 6 bytes, the IDX header of 2 dimensions takes 12" },
-		{ "\0\0\x08\x02\0\0\0\x02\0\0\0\x05" "123456789", 21, -EINVAL, "truncated: 21 bytes, its header ([2, 5] of uint8) says 22" },
-		{ "\0\0\x08\x02\0\0\0\x02\0\0\0\x05" "12345678901", 23, -EINVAL, "surplus bytes: 23 bytes" },
-		{ "\0\0\x0a\x02\0\0\0\x02\0\0\0\x05" "1234567890", 22, -EINVAL, "its type is 0x0a" },
+		{ "\0\0\x08\x02\0\0\0\x02\0\0\0\x05"
+		  "123456789",
+		  21, -EINVAL, "truncated: 21 bytes, its header ([2, 5] of uint8) says 22" },
+		{ "\0\0\x08\x02\0\0\0\x02\0\0\0\x05"
+		  "12345678901",
+		  23, -EINVAL, "surplus bytes: 23 bytes" },
+		{ "\0\0\x0a\x02\0\0\0\x02\0\0\0\x05"
+		  "1234567890",
+		  22, -EINVAL, "its type is 0x0a" },
 		{ "\0\0\x08\0", 4, -EINVAL, "an IDX file of 0 dimensions" },
-		{ "\0\0\x08\x05\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1" "1", 25, -EINVAL, "an IDX file of 5 dimensions" },
+		{ "\0\0\x08\x05\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1"
+		  "1",
+		  25, -EINVAL, "an IDX file of 5 dimensions" },
 		{ "\0\0\x08\xff", 4, -EINVAL, "an IDX file of 255 dimensions" },
 		{ "\0\0\x08\x02\0\0\0\0\0\0\0\x05", 12, -EINVAL, "[0, 5] has no elements" },
-		{ "\0\0\x08\x04\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 20, -EOVERFLOW, "does not fit 64 bits" },
+		{ "\0\0\x08\x04\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 20, -EOVERFLOW,
+		  "does not fit 64 bits" },
 		{ "\0\0\x0e\x02\xff\xff\xff\xff\x7f\xff\xff\xff", 12, -EOVERFLOW, "does not fit 64 bits" },
 		{ "\0\0\x08\x03\xff\xff\xff\xff\0\x0f\xff\xff\0\0\0\1", 16, -EINVAL, "truncated: 16 bytes" },
 		{ "1,2,3\n4,5,6\n", 12, -EINVAL, "not an IDX file, but a text file" },
@@ -232,7 +243,9 @@ static void damaged_idx_files_are_refused_with_the_reason(void)
 		{ "PK\3\4abcd", 8, -EINVAL, "a zip file" },
 		{ "\xff\xfe\1\2\3", 5, -EINVAL, "it starts with the bytes ff fe 01 02 03" },
 		{ "\x1f\x8b", 2, -EINVAL, "truncated: the gzip data end" },
-		{ "\x1f\x8b\x08\0\0\0\0\0\0\xff\x07" "rubbish", 18, -EINVAL, "the gzip data are damaged" },
+		{ "\x1f\x8b\x08\0\0\0\0\0\0\xff\x07"
+		  "rubbish",
+		  18, -EINVAL, "the gzip data are damaged" },
 		{ "", 0, -EINVAL, "is empty" },
 	};
 	struct dn_dataset *ds = NULL;
@@ -243,7 +256,7 @@ static void damaged_idx_files_are_refused_with_the_reason(void)
 		CU_ASSERT_PTR_NULL(ds);
 	}
 	put("x", f, idx_bytes(f, 8, 2, DIMS(2, 5), ten, 10));
-	CHECK_OK_FATAL(open_set(&ds, "idx", "x", NULL, "", 0, 0));      /* the table's good neighbour */
+	CHECK_OK_FATAL(open_set(&ds, "idx", "x", NULL, "", 0, 0)); /* the table's good neighbour */
 	dn_dataset_close(ds);
 }
 
@@ -300,7 +313,7 @@ static void damaged_gzip_files_are_refused_with_the_reason(void)
 		data[i] = (unsigned char)(i * i);
 	n = idx_bytes(file, 8, 2, DIMS(10, 10), data, 100);
 	CHECK_OK_FATAL(dn_file_read(put_gz("g", file, n), 1000, &gz, &k));
-	for (size_t cut = 2; cut < k; cut++) {          /* also inside the sum and the length at the end */
+	for (size_t cut = 2; cut < k; cut++) { /* also inside the sum and the length at the end */
 		put("x", gz, cut);
 		CHECK_FAILS(open_set(&ds, "idx", "x", NULL, "", 0, 0), -EINVAL, "truncated");
 	}
@@ -313,7 +326,7 @@ static void damaged_gzip_files_are_refused_with_the_reason(void)
 	memcpy(gz + k, "extra", 5);
 	put("x", gz, k + 5);
 	CHECK_FAILS(open_set(&ds, "idx", "x", NULL, "", 0, 0), -EINVAL, "5 after the end of the gzip data");
-	memset(gz + k, 0, 5);                           /* padding, as tapes have it */
+	memset(gz + k, 0, 5); /* padding, as tapes have it */
 	put("x", gz, k + 5);
 	CHECK_OK_FATAL(open_set(&ds, "idx", "x", NULL, "", 10, 0));
 	dn_dataset_close(ds);
@@ -360,9 +373,9 @@ static void a_gzip_bomb_is_refused_before_memory_is_taken(void)
 	static unsigned char zeros[4 << 20];
 
 	dn_mem_stats(DN_MEM_HOST, &before);
-	put_gz("x", file, idx_bytes(file, 8, 3, DIMS(1u << 20, 1u << 10, 8), NULL, 0));         /* 8 GiB */
+	put_gz("x", file, idx_bytes(file, 8, 3, DIMS(1u << 20, 1u << 10, 8), NULL, 0)); /* 8 GiB */
 	CHECK_FAILS(open_set(&ds, "idx", "x", NULL, "", 0, 0), -EINVAL, "which");
-	put_gz("x", file, idx_bytes(file, 8, 3, DIMS(1u << 20, 1u << 10, 1u << 6), NULL, 0));   /* 64 GiB */
+	put_gz("x", file, idx_bytes(file, 8, 3, DIMS(1u << 20, 1u << 10, 1u << 6), NULL, 0)); /* 64 GiB */
 	CHECK_FAILS(open_set(&ds, "idx", "x", NULL, "", 0, 0), -EFBIG, "at most 17179869184 are read");
 	/* 4 MiB of zeros behind a header that says 8 bytes: unpacking stops at once */
 	idx_bytes(zeros, 8, 2, DIMS(2, 4), NULL, 0);
@@ -386,15 +399,20 @@ static void sizes_that_do_not_fit_are_errors_with_both_numbers(void)
 	put("yneg", file, idx_bytes(file, 9, 1, DIMS(9), "\0\0\0\0\xff\0\0\0\0", 9));
 	put("y2", file, idx_bytes(file, 8, 2, DIMS(9, 1), "\0\0\0\0\0\0\0\0\0", 9));
 	put("yf", file, idx_bytes(file, 0x0d, 1, DIMS(9), "123412341234123412341234123412341234", 36));
-	CHECK_FAILS(open_set(&ds, "idx", "x", "y", "", 7, 4), -EINVAL, "a sample has 6 values (shape [9, 2, 3]), the net takes 7");
-	CHECK_FAILS(open_set(&ds, "idx", "x", "y", "", 6, 3), -EINVAL, "sample 3 has class 3, the net's 3 outputs are classes 0 to 2");
+	CHECK_FAILS(open_set(&ds, "idx", "x", "y", "", 7, 4), -EINVAL,
+		    "a sample has 6 values (shape [9, 2, 3]), the net takes 7");
+	CHECK_FAILS(open_set(&ds, "idx", "x", "y", "", 6, 3), -EINVAL,
+		    "sample 3 has class 3, the net's 3 outputs are classes 0 to 2");
 	CHECK_FAILS(open_set(&ds, "idx", "x", "y", "classes=3\n", 6, 4), -EINVAL, "sample 3 has class 3, classes=3 in");
-	CHECK_FAILS(open_set(&ds, "idx", "x", "y", "classes=5\n", 6, 4), -EINVAL, "t.data:4: classes=5, but the net has 4 outputs");
+	CHECK_FAILS(open_set(&ds, "idx", "x", "y", "classes=5\n", 6, 4), -EINVAL,
+		    "t.data:4: classes=5, but the net has 4 outputs");
 	CHECK_FAILS(open_set(&ds, "idx", "x", "yneg", "", 6, 4), -EINVAL, "sample 4 has class -1, must be at least 0");
 	snprintf(text, sizeof(text), "%s/x: 9 samples, but %s/y8 has truth for 8", folder, folder);
 	CHECK_FAILS(open_set(&ds, "idx", "x", "y8", "", 6, 4), -EINVAL, text);
-	CHECK_FAILS(open_set(&ds, "idx", "x", "y2", "", 6, 4), -EINVAL, "truth of shape [9, 1] and type uint8; wanted class numbers");
-	CHECK_FAILS(open_set(&ds, "idx", "x", "yf", "", 6, 4), -EINVAL, "truth of shape [9] and type float32; wanted class numbers");
+	CHECK_FAILS(open_set(&ds, "idx", "x", "y2", "", 6, 4), -EINVAL,
+		    "truth of shape [9, 1] and type uint8; wanted class numbers");
+	CHECK_FAILS(open_set(&ds, "idx", "x", "yf", "", 6, 4), -EINVAL,
+		    "truth of shape [9] and type float32; wanted class numbers");
 	CHECK_FAILS(open_set(&ds, "idx", "x", NULL, "", 6, 4), -EINVAL, "there is no train_truth= line");
 	CHECK_FAILS(open_set(&ds, "idx", NULL, "y", "", 6, 4), -EINVAL, "there is no train= line");
 	CU_ASSERT_PTR_NULL(ds);
@@ -500,7 +518,7 @@ static void npy_round_trip_keeps_every_bit(void)
 		CHECK_EQ((size_t)((const char *)a.data - (const char *)a.map) % 64, 0);
 		CU_ASSERT_EQUAL(dn_npy_float(&a, n - 1, true), x[n - 1]);
 		dn_npy_close(&a);
-		dn_npy_close(&a);       /* legal on a zeroed one */
+		dn_npy_close(&a); /* legal on a zeroed one */
 	}
 	CHECK_FAILS(dn_npy_write(in_folder("w.npy"), 9, shapes[0], x), -EINVAL, "cannot write 9 dimensions");
 	CHECK_FAILS(dn_npy_write(in_folder("w.npy"), 1, (const int64_t[]){ -1 }, x), -EINVAL, "cannot write a size of -1");
@@ -520,10 +538,13 @@ static void npy_headers_of_all_versions_types_and_spellings_are_read(void)
 	} t[] = {
 		{ 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }   \n", "\0\0\x80?\0\0\0@", 8, 'f', 1, 2, 2 },
 		{ 2, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 2), }\n", "\0\xff", 2, 'u', 2, 255, 1 },
-		{ 3, "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 1), }\n", "\0\0\0\0\xff\xff\xff\xff", 8, 'i', 2, -1, -1 },
-		{ 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }\n", "\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0", 16, 'l', 1, 256, 256 },
+		{ 3, "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 1), }\n", "\0\0\0\0\xff\xff\xff\xff", 8, 'i', 2, -1,
+		  -1 },
+		{ 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }\n", "\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0", 16, 'l',
+		  1, 256, 256 },
 		{ 1, "{\"shape\":(2,),\"descr\":\"|u1\",\"fortran_order\":False}", "\0\5", 2, 'u', 1, 5, 5.0f / 255 },
-		{ 1, " { 'shape' : ( 2 , 1 , ) ,\t'fortran_order' : False, 'descr' : '|u1' , } \n", "\0\5", 2, 'u', 2, 5, 5.0f / 255 },
+		{ 1, " { 'shape' : ( 2 , 1 , ) ,\t'fortran_order' : False, 'descr' : '|u1' , } \n", "\0\5", 2, 'u', 2, 5,
+		  5.0f / 255 },
 	};
 
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
@@ -547,16 +568,20 @@ static void damaged_npy_files_are_refused_with_the_reason(void)
 		const char *head;
 		int err;
 		const char *message;
-	} t[] = {                       /* each with 8 bytes of elements */
-		{ HEAD("'<f8'", "False", "(1,)"), -EINVAL, "type '<f8'; read are '<f4' (float32), '|u1' (uint8), '<i4' (int32) and '<i8'" },
+	} t[] = {
+		/* each with 8 bytes of elements */
+		{ HEAD("'<f8'", "False", "(1,)"), -EINVAL,
+		  "type '<f8'; read are '<f4' (float32), '|u1' (uint8), '<i4' (int32) and '<i8'" },
 		{ HEAD("'>f4'", "False", "(2,)"), -EINVAL, "type '>f4'" },
 		{ HEAD("'|b1'", "False", "(8,)"), -EINVAL, "type '|b1'" },
 		{ HEAD("'|O'", "False", "(1,)"), -EINVAL, "type '|O'" },
 		{ HEAD("[('a', '<f4')]", "False", "(2,)"), -EINVAL, "a structured array" },
 		{ HEAD("'<f4'", "True", "(2, 1)"), -EINVAL, "in Fortran order" },
 		{ HEAD("'<f4'", "Maybe", "(2,)"), -EINVAL, "True or False is due" },
-		{ HEAD("'<f4'", "False", "(3,)"), -EINVAL, "truncated: 8 bytes of elements, its header ([3] of float32) says 12" },
-		{ HEAD("'<f4'", "False", "(1,)"), -EINVAL, "surplus bytes: 8 bytes of elements, its header ([1] of float32) says 4" },
+		{ HEAD("'<f4'", "False", "(3,)"), -EINVAL,
+		  "truncated: 8 bytes of elements, its header ([3] of float32) says 12" },
+		{ HEAD("'<f4'", "False", "(1,)"), -EINVAL,
+		  "surplus bytes: 8 bytes of elements, its header ([1] of float32) says 4" },
 		{ HEAD("'<f4'", "False", "()"), -EINVAL, "surplus bytes" },
 		{ HEAD("'<f4'", "False", "(2)"), -EINVAL, "the comma of a one-element shape" },
 		{ HEAD("'<f4'", "False", "(-2,)"), -EINVAL, "a size is due" },
@@ -595,7 +620,9 @@ static void damaged_npy_files_are_refused_with_the_reason(void)
 		{ "a,b\n1,2\n", 8, "not a NumPy file, but a text file" },
 		{ "PK\3\4abcd", 8, "a zip file; an .npz holds .npy files" },
 		{ "\x1f\x8b\x08\0", 4, "a gzip file" },
-		{ "\0\0\x08\1\0\0\0\1" "1", 9, "an IDX file (format=idx)" },
+		{ "\0\0\x08\1\0\0\0\1"
+		  "1",
+		  9, "an IDX file (format=idx)" },
 		{ "version https://git-lfs.github.com/spec/v1\n", 43, "git-lfs pointer" },
 		{ "", 0, "is empty" },
 	};
@@ -686,7 +713,8 @@ static void npy_data_sets_take_classes_or_dense_targets(void)
 	put_npy("c", 1, HEAD("'<i8'", "False", "(2,)"), "\0\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\x7f", 16);
 	CHECK_FAILS(open_set(&ds, "npy", "x", "c", "", 3, 0), -EINVAL, "class 9223372036854775807 is too large");
 	put_npy("c", 1, HEAD("'<i4'", "False", "(2, 2)"), "0123012301230123", 16);
-	CHECK_FAILS(open_set(&ds, "npy", "x", "c", "", 3, 2), -EINVAL, "truth of shape [2, 2] and type int32; wanted class numbers");
+	CHECK_FAILS(open_set(&ds, "npy", "x", "c", "", 3, 2), -EINVAL,
+		    "truth of shape [2, 2] and type int32; wanted class numbers");
 	put_npy("c", 1, HEAD("'<f4'", "False", "(2,)"), "01230123", 8);
 	CHECK_FAILS(open_set(&ds, "npy", "x", "c", "", 3, 2), -EINVAL, "or targets, [n, k] of float32");
 	put_npy("c", 1, HEAD("'<f4'", "False", "(2, 0)"), "", 0);
@@ -760,7 +788,7 @@ static void the_digits_have_their_classes_and_looks(void)
 			count[cls]++;
 			for (int j = 0; j < 64; j++)
 				ink += x[j];
-			CU_ASSERT(ink > 8 && ink < 40);         /* of 64: neither empty nor full */
+			CU_ASSERT(ink > 8 && ink < 40); /* of 64: neither empty nor full */
 		}
 		for (int k = 0; k < 10; k++)
 			CHECK_EQ(count[k], want[part][k]);

@@ -18,11 +18,12 @@ static void builds(const char *text)
 	net_help_close(&t);
 }
 
-#define REFUSES(text, code, message) do { \
-	struct net_help t_; \
-	CHECK_FAILS(net_help_build(&t_, "ref", (text), NULL), (code), (message)); \
-	net_help_close(&t_); \
-} while (0)
+#define REFUSES(text, code, message) \
+	do { \
+		struct net_help t_; \
+		CHECK_FAILS(net_help_build(&t_, "ref", (text), NULL), (code), (message)); \
+		net_help_close(&t_); \
+	} while (0)
 
 /* --- cfg --- */
 
@@ -39,7 +40,8 @@ static void first_section_is_net_and_stands_once(void)
 
 static void sections_that_are_no_layer_are_errors_with_their_line(void)
 {
-	REFUSES(NET CONV "[yolo]\nmask=1\n", -ENOTSUP, "t.cfg:11: [yolo] is not supported in this version; layers are convolutional (conv), "
+	REFUSES(NET CONV "[yolo]\nmask=1\n", -ENOTSUP,
+		"t.cfg:11: [yolo] is not supported in this version; layers are convolutional (conv), "
 		"connected (conn), maxpool (max)");
 	REFUSES(NET "[yolo]\n" CONV, -ENOTSUP, "t.cfg:6: [yolo]");
 	REFUSES(NET "[convolutionall]\n", -ENOTSUP, "t.cfg:6: [convolutionall]");
@@ -83,7 +85,8 @@ static bool is_fsdp(const char *s)
 
 static void plain_text_drops_markers_and_plugin_sections_only(void)
 {
-	static const char text[] = "# top\n[net]\ninputs=3\n\n[fsdp]\nlimit=2  # two\n# inside\ndepth=1\n\n# the layer\n[conn]\noutput=2\n"
+	static const char text[] =
+		"# top\n[net]\ninputs=3\n\n[fsdp]\nlimit=2  # two\n# inside\ndepth=1\n\n# the layer\n[conn]\noutput=2\n"
 		"[block]\nname=a\n[conn]\r\noutput=1\n; end";
 	static const char want[] = "# top\n[net]\ninputs=3\n\n\n# the layer\n[conn]\noutput=2\n[conn]\r\noutput=1\n; end";
 	struct dn_cfg *c;
@@ -106,7 +109,8 @@ static void unsupported_keys_are_errors_and_harmless_ones_silent(void)
 	REFUSES("[net]\ninputs=3\nrandom=1\n[conn]\n", -ENOTSUP, "t.cfg:3: [net] random=1");
 	REFUSES("[net]\ninputs=3\nlabel_smooth_eps=.1\n[conn]\n", -ENOTSUP, "label_smooth_eps=0.1");
 	REFUSES(NET "[conv]\nantialiasing=1\n", -ENOTSUP, "antialiasing=1");
-	REFUSES(NET "[conv]\nactivation=mush\n", -EINVAL, "t.cfg:7: [conv] activation=mush: unknown activation; known are linear");
+	REFUSES(NET "[conv]\nactivation=mush\n", -EINVAL,
+		"t.cfg:7: [conv] activation=mush: unknown activation; known are linear");
 	REFUSES(NET "[conv]\nactivation=normalize_channels\n", -ENOTSUP, "t.cfg:7: [conv] activation=normalize_channels is not");
 	REFUSES(NET "[softmax]\ngroups=5\n", -EINVAL, "groups=5");
 	REFUSES(NET CONV "[cost]\ntype=hinge\n", -EINVAL, "[cost] type=hinge: unknown cost; known are sse, seg, masked, smooth");
@@ -118,8 +122,10 @@ static void unsupported_keys_are_errors_and_harmless_ones_silent(void)
 	REFUSES("[net]\ninputs=3\npolicy=sgdr\n[conn]\n", -EINVAL, "policy=sgdr needs sgdr_cycle or max_batches");
 	REFUSES(NET "[conv]\nstride_x=2\n", -ENOTSUP, "stride_x=2");
 	REFUSES(NET "[dropout]\nprobability=1\n", -EINVAL, "probability=1");
-	CHECK_OK(net_help_build(&t, "ref", NET "adam=0\nB1=.9\neps=1\nangle=7\nhue=.1\nsaturation=.75\nexposure=.75\naspect=.75\n"
-				"min_crop=8\nmax_crop=9\ntime_steps=1\n" CONV "dontsave=0\nlearning_rate=.5\nxnor=0\n", NULL));
+	CHECK_OK(net_help_build(&t, "ref",
+				NET "adam=0\nB1=.9\neps=1\nangle=7\nhue=.1\nsaturation=.75\nexposure=.75\naspect=.75\n"
+				    "min_crop=8\nmax_crop=9\ntime_steps=1\n" CONV "dontsave=0\nlearning_rate=.5\nxnor=0\n",
+				NULL));
 	CHECK_STR(t.warnings, "");
 	CU_ASSERT(t.net->params[1]->lr_scale == .5f);
 	net_help_close(&t);
@@ -143,8 +149,10 @@ static void convolution_output_follows_the_formula(void)
 					for (int pad = 0; pad <= 1; pad++) {
 						const int p = pad ? d * (k / 2) : 0, room = w + 2 * p - d * (k - 1) - 1;
 
-						snprintf(text, sizeof(text), "[net]\nwidth=%d\nheight=12\nchannels=1\n[conv]\nsize=%d\n"
-							 "stride=%d\ndilation=%d\npad=%d\n", w, k, s, d, pad);
+						snprintf(text, sizeof(text),
+							 "[net]\nwidth=%d\nheight=12\nchannels=1\n[conv]\nsize=%d\n"
+							 "stride=%d\ndilation=%d\npad=%d\n",
+							 w, k, s, d, pad);
 						if (room < 0) {
 							REFUSES(text, -EINVAL, "larger than the padded input");
 							continue;
@@ -160,12 +168,14 @@ static void maxpool_padding_defaults_to_size_less_one(void)
 {
 	struct net_help t;
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", "[net]\nwidth=13\nheight=13\nchannels=1\n[maxpool]\nsize=2\nstride=2\n[maxpool]\nsize=2\n"
-				      "stride=1\n[maxpool]\nsize=3\nstride=2\npadding=0\n[max]\nstride=3\n", NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "ref",
+				      "[net]\nwidth=13\nheight=13\nchannels=1\n[maxpool]\nsize=2\nstride=2\n[maxpool]\nsize=2\n"
+				      "stride=1\n[maxpool]\nsize=3\nstride=2\npadding=0\n[max]\nstride=3\n",
+				      NULL));
 	CHECK_EQ(t.net->layers[0].out_w, 7);
 	CHECK_EQ(t.net->layers[1].out_w, 7);
 	CHECK_EQ(t.net->layers[2].out_w, 3);
-	CHECK_EQ(t.net->layers[3].out_w, 1);    /* (3 + 2 - 3) / 3 + 1 */
+	CHECK_EQ(t.net->layers[3].out_w, 1); /* (3 + 2 - 3) / 3 + 1 */
 	net_help_close(&t);
 }
 
@@ -176,7 +186,8 @@ static void impossible_shapes_are_errors_with_numbers(void)
 	REFUSES(NET CONV "[route]\nlayers=-2\n", -EINVAL, "layer -1");
 	REFUSES(NET CONV "[route]\nlayers=0,7\n", -EINVAL, "layer 7");
 	REFUSES(NET CONV "[route]\n", -EINVAL, "needs the key layers");
-	REFUSES(NET CONV "[maxpool]\nsize=2\nstride=2\n[route]\nlayers=-1,-2\n", -EINVAL, "layer 0 is 8 x 8, but layer 1 is 4 x 4");
+	REFUSES(NET CONV "[maxpool]\nsize=2\nstride=2\n[route]\nlayers=-1,-2\n", -EINVAL,
+		"layer 0 is 8 x 8, but layer 1 is 4 x 4");
 	REFUSES(NET CONV "[shortcut]\nfrom=1\n", -EINVAL, "from: 1 means layer 1");
 	REFUSES(NET CONV "[shortcut]\nfrom=0,-1\n", -ENOTSUP, "only one");
 	REFUSES(NET CONV "[shortcut]\n", -EINVAL, "needs the key from");
@@ -218,14 +229,9 @@ static const struct {
 	int layers;
 	int64_t bytes;
 } stock[] = {
-	{ "darknet19.cfg", 26, 83427124 },
-	{ "resnet50.cfg", 69, 91303604 },
-	{ "extraction.cfg", 27, 93821620 },
-	{ "densenet201.cfg", 305, 68825780 },
-	{ "resnext50.cfg", 69, 89251508 },
-	{ "tiny.cfg", 22, 4185972 },
-	{ "cifar.cfg", 17, 30748220 },
-	{ "alexnet.cfg", 14, 249513396 },
+	{ "darknet19.cfg", 26, 83427124 },    { "resnet50.cfg", 69, 91303604 },	 { "extraction.cfg", 27, 93821620 },
+	{ "densenet201.cfg", 305, 68825780 }, { "resnext50.cfg", 69, 89251508 }, { "tiny.cfg", 22, 4185972 },
+	{ "cifar.cfg", 17, 30748220 },	      { "alexnet.cfg", 14, 249513396 },
 };
 
 static void weights_of_stock_cfgs_have_the_known_sizes(void)
@@ -261,13 +267,14 @@ static void vgg16_has_the_published_number_of_parameters(void)
 
 	CHECK_OK(dn_buf_printf(&b, "[net]\nwidth=224\nheight=224\nchannels=3\n"));
 	for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
-		CHECK_OK(widths[i] ? dn_buf_printf(&b, "[conv]\nfilters=%d\nsize=3\npad=1\nactivation=relu\n", widths[i]) :
-			 dn_buf_printf(&b, "[maxpool]\nsize=2\nstride=2\n"));
-	CHECK_OK(dn_buf_printf(&b, "[conn]\noutput=4096\n[dropout]\n[conn]\noutput=4096\n[dropout]\n[conn]\noutput=1000\n[softmax]\n"));
+		CHECK_OK(widths[i] ? dn_buf_printf(&b, "[conv]\nfilters=%d\nsize=3\npad=1\nactivation=relu\n", widths[i])
+				   : dn_buf_printf(&b, "[maxpool]\nsize=2\nstride=2\n"));
+	CHECK_OK(dn_buf_printf(
+		&b, "[conn]\noutput=4096\n[dropout]\n[conn]\noutput=4096\n[dropout]\n[conn]\noutput=1000\n[softmax]\n"));
 	CHECK_OK_FATAL(net_help_build(&t, "ref", b.s, &(struct dn_net_options){ .world = 1, .keep_output = -1 }));
-	CHECK_EQ(t.net->n_trained, 138357544);  /* Simonyan and Zisserman: 138 million */
+	CHECK_EQ(t.net->n_trained, 138357544); /* Simonyan and Zisserman: 138 million */
 	CHECK_EQ(t.net->n_buffers, 0);
-	CHECK_EQ(t.net->flops / 2, 15470264320);        /* multiply-adds: 15346630656 in convolutions, 123633664 in the rest */
+	CHECK_EQ(t.net->flops / 2, 15470264320); /* multiply-adds: 15346630656 in convolutions, 123633664 in the rest */
 	net_help_close(&t);
 	dn_buf_fini(&b);
 }
@@ -275,11 +282,16 @@ static void vgg16_has_the_published_number_of_parameters(void)
 static void params_stand_in_file_order_with_their_marks(void)
 {
 	struct net_help t;
-	static const char *const names[] = { "0.biases", "0.scales", "0.rolling_mean", "0.rolling_variance", "0.weights", "1.scales",
-		"1.rolling_mean", "1.rolling_variance", "2.biases", "2.weights", "2.scales", "2.rolling_mean", "2.rolling_variance" };
+	static const char *const names[] = { "0.biases",	  "0.scales",  "0.rolling_mean", "0.rolling_variance",
+					     "0.weights",	  "1.scales",  "1.rolling_mean", "1.rolling_variance",
+					     "2.biases",	  "2.weights", "2.scales",	 "2.rolling_mean",
+					     "2.rolling_variance" };
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", NET "[conv]\nfilters=6\nsize=3\ngroups=3\nbatch_normalize=1\nflipped=1\n[batchnorm]\n[conn]\n"
-				      "output=5\nbatch_normalize=1\n", NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "ref",
+				      NET
+				      "[conv]\nfilters=6\nsize=3\ngroups=3\nbatch_normalize=1\nflipped=1\n[batchnorm]\n[conn]\n"
+				      "output=5\nbatch_normalize=1\n",
+				      NULL));
 	CHECK_EQ(t.net->n_params, sizeof(names) / sizeof(names[0]));
 	for (int i = 0; i < t.net->n_params; i++) {
 		const struct dn_param *p = t.net->params[i];
@@ -322,7 +334,8 @@ static void batch_is_split_over_subdivisions_and_ranks(void)
 	CHECK_STR(t.warnings, "");
 	net_help_close(&t);
 	opt.batch = 20;
-	CHECK_FAILS(net_help_build(&t, "ref", text, &opt), -EINVAL, "a microbatch of 10 images does not split over 4 ranks; nearest batch "
+	CHECK_FAILS(net_help_build(&t, "ref", text, &opt), -EINVAL,
+		    "a microbatch of 10 images does not split over 4 ranks; nearest batch "
 		    "that does: 16 or 24");
 	opt.batch = 1;
 	CHECK_FAILS(net_help_build(&t, "ref", text, &opt), -EINVAL, "that does: 8");
@@ -341,7 +354,7 @@ static void near_(double got, double want, const char *what)
 {
 	if (fabs(got - want) > 1e-12 * fabs(want))
 		fprintf(stderr, "%s: got %.17g, wanted %.17g\n", what, got, want);
-	CU_ASSERT(fabs(got - want) <= 1e-12 * fabs(want));      /* double rounding of a few operations */
+	CU_ASSERT(fabs(got - want) <= 1e-12 * fabs(want)); /* double rounding of a few operations */
 }
 
 static struct dn_hyper hyper_of(const char *keys, struct net_help *t)
@@ -398,7 +411,8 @@ static void rates_follow_the_formulas(void)
 
 static void bad_policies_are_errors(void)
 {
-	REFUSES("[net]\ninputs=2\npolicy=sig\n[conn]\n", -EINVAL, "t.cfg:3: [net] policy=sig: unknown policy; known are constant, step, steps");
+	REFUSES("[net]\ninputs=2\npolicy=sig\n[conn]\n", -EINVAL,
+		"t.cfg:3: [net] policy=sig: unknown policy; known are constant, step, steps");
 	REFUSES("[net]\ninputs=2\npolicy=steps\n[conn]\n", -EINVAL, "needs the keys steps and scales");
 	REFUSES("[net]\ninputs=2\npolicy=steps\nsteps=1,2,3\nscales=1,2\n[conn]\n", -EINVAL, "scales has 2 entries, steps has 3");
 	REFUSES("[net]\ninputs=2\npolicy=steps\nsteps=1\nscales=1,2\n[conn]\n", -EINVAL, "scales has 2 entries, steps has 1");
@@ -413,8 +427,11 @@ static void markers_make_blocks(void)
 	struct net_help t;
 	int first;
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", NET CONV "[block]\nname=mid\n" CONV "[shortcut]\nfrom=0\n[block]\n[avgpool]\n[block]\nname=end\n"
-				      "[conn]\n", NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "ref",
+				      NET CONV "[block]\nname=mid\n" CONV
+					       "[shortcut]\nfrom=0\n[block]\n[avgpool]\n[block]\nname=end\n"
+					       "[conn]\n",
+				      NULL));
 	CHECK_EQ(t.net->n_blocks, 4);
 	CHECK_EQ(t.net->n_layers, 5);
 	CHECK_STR(t.net->blocks[0].name, "head");
@@ -447,7 +464,8 @@ static void faulty_markers_are_errors_with_their_line(void)
 	REFUSES(NET "[block]\nname=a/b\n" CONV, -EINVAL, "must not contain");
 	REFUSES(NET "[block]\nname=a.b\n" CONV, -EINVAL, "must not contain");
 	REFUSES(NET "[block]\nname=a,b\n" CONV, -EINVAL, "must not contain");
-	REFUSES(NET "[block]\nname=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n" CONV, -EINVAL, "longer than 63");
+	REFUSES(NET "[block]\nname=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n" CONV, -EINVAL,
+		"longer than 63");
 }
 
 static void keys_of_blocks_are_warned_of_unless_the_plugin_asks(void)
@@ -525,12 +543,14 @@ static void hooks_surround_each_block_and_stop_at_the_frozen_prefix(void)
 	static const struct dn_hooks hooks = { note_bf, note_af, note_bb, note_ab }, failing = { .before_backward = fail_at_b };
 	struct net_help t;
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", NET "[block]\nname=a\n" CONV "[block]\nname=b\n" CONV "stopbackward=1\n" CONV
-				      "[block]\nname=c\n[maxpool]\n[block]\nname=d\n[conn]\noutput=3\n[cost]\n", NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "ref",
+				      NET "[block]\nname=a\n" CONV "[block]\nname=b\n" CONV "stopbackward=1\n" CONV
+					  "[block]\nname=c\n[maxpool]\n[block]\nname=d\n[conn]\noutput=3\n[cost]\n",
+				      NULL));
 	CHECK_OK(net_help_ready(&t, false));
 	CHECK_EQ(dn_net_backward_first_block(t.net), 1);
 	CU_ASSERT(t.net->layers[1].frozen && !t.net->layers[2].frozen);
-	CU_ASSERT(!t.net->layers[2].backward_reads_params);     /* nothing before it learns: no data gradient */
+	CU_ASSERT(!t.net->layers[2].backward_reads_params); /* nothing before it learns: no data gradient */
 	CU_ASSERT(t.net->layers[4].backward_reads_params);
 	t.net->store.hooks = &hooks;
 	calls[0] = '\0';
@@ -558,10 +578,13 @@ static void initial_values_have_the_documented_distribution(void)
 	static const struct {
 		int param;
 		double bound, sigma;
-	} want[] = { { 4, 0, .11785113 }, { 6, .03535534, .03535534 / 1.7320508 } };    /* sqrt(2/144); sqrt(2/1600), / sqrt(3) */
+	} want[] = { { 4, 0, .11785113 }, { 6, .03535534, .03535534 / 1.7320508 } }; /* sqrt(2/144); sqrt(2/1600), / sqrt(3) */
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", "[net]\nwidth=5\nheight=5\nchannels=16\n[conv]\nfilters=64\nsize=3\npad=1\nbatch_normalize=1\n"
-				      "[conn]\noutput=50\n", NULL));
+	CHECK_OK_FATAL(
+		net_help_build(&t, "ref",
+			       "[net]\nwidth=5\nheight=5\nchannels=16\n[conv]\nfilters=64\nsize=3\npad=1\nbatch_normalize=1\n"
+			       "[conn]\noutput=50\n",
+			       NULL));
 	CHECK_OK(net_help_ready(&t, false));
 	for (int i = 0; i < 2; i++) {
 		const struct dn_param *p = t.net->params[want[i].param];
@@ -587,7 +610,8 @@ static void nonfinite_outputs_name_their_block(void)
 {
 	struct net_help t;
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", NET "[block]\nname=a\n" CONV "[block]\nname=b\n" CONV "[block]\nname=c\n" CONV "[cost]\n", NULL));
+	CHECK_OK_FATAL(net_help_build(
+		&t, "ref", NET "[block]\nname=a\n" CONV "[block]\nname=b\n" CONV "[block]\nname=c\n" CONV "[cost]\n", NULL));
 	CHECK_OK(net_help_ready(&t, false));
 	CHECK_OK(dn_net_forward(t.net));
 	CU_ASSERT_PTR_NULL(dn_net_nonfinite_block(t.net));
@@ -600,7 +624,8 @@ static void nonfinite_outputs_name_their_block(void)
 /* A target is due in training; outputs without it need none, whatever the losses between would want. */
 static void losses_of_other_lengths_only_compute_in_inference(void)
 {
-	static const char text[] = "[net]\ninputs=4\n[conn]\noutput=4\n[softmax]\n[conn]\noutput=6\n[logistic]\n[conn]\noutput=5\n[softmax]\n";
+	static const char text[] =
+		"[net]\ninputs=4\n[conn]\noutput=4\n[softmax]\n[conn]\noutput=6\n[logistic]\n[conn]\noutput=5\n[softmax]\n";
 	struct net_help t;
 	double sum = 0, loss;
 
@@ -610,7 +635,7 @@ static void losses_of_other_lengths_only_compute_in_inference(void)
 	CHECK_OK(dn_net_forward(t.net));
 	for (int i = 0; i < 4; i++)
 		sum += t.net->layers[1].output[i];
-	CU_ASSERT_DOUBLE_EQUAL(sum, 1, 1e-6);   /* four floats that were divided by their sum */
+	CU_ASSERT_DOUBLE_EQUAL(sum, 1, 1e-6); /* four floats that were divided by their sum */
 	loss = t.net->loss;
 	CU_ASSERT_DOUBLE_EQUAL(loss, t.net->layers[5].cost, 0); /* of the last alone: the others have no target */
 	CU_ASSERT(loss > 0);
@@ -633,13 +658,15 @@ static void passes_before_set_up_are_refused(void)
 	t.net->training = true;
 	CHECK_FAILS(dn_net_forward(t.net), -EINVAL, "built for inference");
 	net_help_close(&t);
-	CHECK_FAILS(net_help_build(&t, "ref", NET CONV, &(struct dn_net_options){ .world = 1, .keep_output = 1 }), -EINVAL, "layers 0 to 0");
+	CHECK_FAILS(net_help_build(&t, "ref", NET CONV, &(struct dn_net_options){ .world = 1, .keep_output = 1 }), -EINVAL,
+		    "layers 0 to 0");
 }
 
 /* --- memory --- */
 
 static const char residual[] = NET CONV CONV "[shortcut]\nfrom=-2\n" CONV "batch_normalize=1\n[dropout]\n[route]\nlayers=-1,0,2\n"
-	"[maxpool]\nsize=2\nstride=2\n" CONV "[shortcut]\nfrom=-2\nactivation=leaky\n[avgpool]\n[conn]\noutput=5\n[softmax]\n";
+					     "[maxpool]\nsize=2\nstride=2\n" CONV
+					     "[shortcut]\nfrom=-2\nactivation=leaky\n[avgpool]\n[conn]\noutput=5\n[softmax]\n";
 
 static void no_two_live_buffers_overlap(void)
 {
@@ -660,10 +687,11 @@ static void no_two_live_buffers_overlap(void)
 			CU_ASSERT(it[i].first >= 0 && it[i].first <= it[i].last && it[i].last < (1 + train) * t.net->n_layers);
 			for (int k = 0; k < i; k++)
 				CU_ASSERT(it[i].first > it[k].last || it[k].first > it[i].last ||
-					  it[i].offset >= it[k].offset + it[k].bytes || it[k].offset >= it[i].offset + it[i].bytes);
+					  it[i].offset >= it[k].offset + it[k].bytes ||
+					  it[k].offset >= it[i].offset + it[i].bytes);
 		}
 		CU_ASSERT(end <= t.net->activations_bytes && t.net->activations_bytes < end + DN_ALIGN);
-		CU_ASSERT(t.net->activations_bytes < all);      /* something is reused */
+		CU_ASSERT(t.net->activations_bytes < all); /* something is reused */
 		net_help_close(&t);
 	}
 }
@@ -736,7 +764,7 @@ static void planned_bytes_are_what_is_allocated(void)
 		CHECK_OK(dn_net_forward(t.net));
 		if (opt.train)
 			CHECK_OK(dn_net_backward(t.net));
-		CHECK_EQ(dn_mem_n_allocs(), n);         /* a pass allocates nothing */
+		CHECK_EQ(dn_mem_n_allocs(), n); /* a pass allocates nothing */
 		net_help_close(&t);
 		dn_mem_stats(DN_MEM_ACTIVATIONS, &a1);
 		dn_mem_stats(DN_MEM_WORKSPACE, &w1);
@@ -774,7 +802,7 @@ static void every_failing_allocation_is_an_error_and_leaks_nothing(void)
 	int failed = 0;
 
 	dn_mem_stats(DN_MEM_HOST, &before);
-	for (uint64_t n = 1; ; n++) {
+	for (uint64_t n = 1;; n++) {
 		int err;
 
 		dn_mem_fail_at(n);

@@ -48,7 +48,7 @@ static void lossless_files_give_every_pixel_by_plane(void)
 	check_file(in_folder("a.pgm"), 70, 45, 1, g);
 	for (size_t i = 0; i < sizeof(rgb); i++)
 		rgb[i] = g[i / 3];
-	check_file(in_folder("a.pgm"), 70, 45, 3, rgb);         /* grey in all three */
+	check_file(in_folder("a.pgm"), 70, 45, 3, rgb); /* grey in all three */
 	/* 16 bits, high byte first */
 	memcpy(file, "P5 70  45# c\n65535\n", 19);
 	for (int i = 0; i < 70 * 45; i++) {
@@ -130,7 +130,7 @@ static void colours_become_grey_by_their_brightness(void)
 	CU_ASSERT(stbi_write_png(in_folder("a.png"), 8, 8, 3, p, 24) != 0);
 	CHECK_OK_FATAL(dn_image_read(&im, in_folder("a.png"), 1));
 	CHECK_EQ(im.c, 1);
-	for (int i = 0; i < 64; i++) {  /* weights of 1/256, rounded down: 1.5 levels */
+	for (int i = 0; i < 64; i++) { /* weights of 1/256, rounded down: 1.5 levels */
 		double want = .299 * p[3 * i] + .587 * p[3 * i + 1] + .114 * p[3 * i + 2];
 
 		CU_ASSERT(fabs(255 * im.x[i] - want) <= 1.5);
@@ -183,7 +183,7 @@ static void sizes_that_the_file_cannot_hold_are_refused(void)
 
 	n = png_bytes(file, 8000, 8000, 8, 2, NULL, 0, row, 100);
 	put("big.png", file, n);
-	CHECK_OK(dn_image_read(&im, put_jpeg("ok.jpg", 8, 8, 3, 0, 90), 3));   /* the room that every reader takes */
+	CHECK_OK(dn_image_read(&im, put_jpeg("ok.jpg", 8, 8, 3, 0, 90), 3)); /* the room that every reader takes */
 	dn_image_fini(&im);
 	dn_mem_stats(DN_MEM_HOST, &before);
 	CHECK_FAILS(dn_image_read(&im, in_folder("big.png"), 3), -EINVAL, "says that it has 8000 x 8000 pixels, for which");
@@ -231,7 +231,7 @@ static void files_that_were_cut_off_are_errors(void)
 		for (int k = 0; k < 4; k++) {
 			static const size_t tail[] = { 1000, 300, 50, 20 };
 
-			put("cut", text, n - tail[k] - (f == 3 ? 26 : 0));      /* TGA's footer may be missing */
+			put("cut", text, n - tail[k] - (f == 3 ? 26 : 0)); /* TGA's footer may be missing */
 			CHECK_FAILS(dn_image_read(&im, in_folder("cut"), 3), -EINVAL, "cut: ");
 			CU_ASSERT_PTR_NULL(im.x);
 		}
@@ -293,7 +293,7 @@ static void running_out_of_memory_is_an_error(void)
 	dn_mem_stats(DN_MEM_HOST, &after);
 	CHECK_EQ(after.now_bytes, before.now_bytes);
 	CHECK_EQ(err, 0);
-	CHECK_EQ(n, 4);                 /* the decoder's room, the image */
+	CHECK_EQ(n, 4); /* the decoder's room, the image */
 }
 
 /* ---- sizes ---- */
@@ -333,8 +333,9 @@ static void fill_random(float *x, int n, int seed)
 
 static void resizing_is_bilinear_with_corners_on_corners(void)
 {
-	static const int t[][4] = { { 7, 5, 13, 11 }, { 13, 11, 7, 5 }, { 20, 3, 3, 20 }, { 9, 9, 9, 9 }, { 28, 28, 27, 29 },
-				    { 7, 5, 1, 1 }, { 7, 5, 1, 4 }, { 7, 5, 4, 1 }, { 1, 1, 4, 3 }, { 1, 6, 3, 4 }, { 31, 31, 28, 30 } };
+	static const int t[][4] = { { 7, 5, 13, 11 },	{ 13, 11, 7, 5 }, { 20, 3, 3, 20 },  { 9, 9, 9, 9 },
+				    { 28, 28, 27, 29 }, { 7, 5, 1, 1 },	  { 7, 5, 1, 4 },    { 7, 5, 4, 1 },
+				    { 1, 1, 4, 3 },	{ 1, 6, 3, 4 },	  { 31, 31, 28, 30 } };
 
 	for (size_t s = 0; s < sizeof(t) / sizeof(t[0]); s++) {
 		int w = t[s][0], h = t[s][1], nw = t[s][2], nh = t[s][3];
@@ -347,7 +348,7 @@ static void resizing_is_bilinear_with_corners_on_corners(void)
 			for (int j = 0; j < nh; j++)
 				for (int i = 0; i < nw; i++)
 					want[(k * nh + j) * nw + i] = (float)naive_resize(x, w, h, nw, nh, i, j, k);
-		CHECK_CLOSE(out, want, 3 * nw * nh, 5e-6);      /* the place in float: 30 * 2^-24 twice */
+		CHECK_CLOSE(out, want, 3 * nw * nh, 5e-6); /* the place in float: 30 * 2^-24 twice */
 		for (int k = 0; k < 3 && nw > 1 && nh > 1 && w > 1 && h > 1; k++) {
 			CU_ASSERT_EQUAL(out[k * nw * nh], x[k * w * h]);
 			CU_ASSERT_EQUAL(out[(k + 1) * nw * nh - 1], x[(k + 1) * w * h - 1]);
@@ -376,8 +377,9 @@ static void the_last_row_and_column_are_exact_for_every_size(void)
 
 static void a_letterbox_holds_all_of_the_image_on_grey(void)
 {
-	static const int t[][6] = { { 20, 10, 16, 16, 16, 8 }, { 10, 20, 16, 16, 8, 16 }, { 7, 5, 14, 9, 12, 9 }, { 9, 9, 9, 9, 9, 9 },
-				    { 300, 1, 8, 8, 8, 1 }, { 1, 300, 8, 8, 1, 8 }, { 3, 4, 10, 8, 6, 8 } };
+	static const int t[][6] = { { 20, 10, 16, 16, 16, 8 }, { 10, 20, 16, 16, 8, 16 }, { 7, 5, 14, 9, 12, 9 },
+				    { 9, 9, 9, 9, 9, 9 },      { 300, 1, 8, 8, 8, 1 },	  { 1, 300, 8, 8, 1, 8 },
+				    { 3, 4, 10, 8, 6, 8 } };
 
 	for (size_t s = 0; s < sizeof(t) / sizeof(t[0]); s++) {
 		int w = t[s][0], h = t[s][1], bw = t[s][2], bh = t[s][3], nw = t[s][4], nh = t[s][5];
@@ -398,14 +400,17 @@ static void a_letterbox_holds_all_of_the_image_on_grey(void)
 
 					want[(k * bh + j) * bw + i] = in ? (float)naive_resize(x, w, h, nw, nh, a, b, k) : .5f;
 				}
-		CHECK_CLOSE(out, want, 3 * bw * bh, 4e-5);      /* places up to 300 in float */
+		CHECK_CLOSE(out, want, 3 * bw * bh, 4e-5); /* places up to 300 in float */
 	}
 }
 
 static void max_and_min_sizes_keep_the_aspect_by_whole_division(void)
 {
-	static const int t[][7] = { /* w h side, max, min */
-		{ 768, 576, 99, 99, 74, 132, 99 }, { 576, 768, 99, 74, 99, 99, 132 }, { 50, 50, 20, 20, 20, 20, 20 },
+	static const int t[][7] = {
+		/* w h side, max, min */
+		{ 768, 576, 99, 99, 74, 132, 99 },
+		{ 576, 768, 99, 74, 99, 99, 132 },
+		{ 50, 50, 20, 20, 20, 20, 20 },
 		{ 1000, 1, 10, 10, 1, 10000, 10 },
 	};
 
@@ -454,7 +459,9 @@ static void placing_and_turning_sample_zero_outside(void)
 {
 	float x[MAX], out[MAX], want[MAX];
 	struct dn_view v = dn_view_floats(x, 11, 7, 3);
-	struct dn_rotate_crop r[] = { { 0, 1, 0, 0, 1 }, { .5, 1.7, 1.25, -2, 1.3 }, { -2, .4, -9, 3, .6 }, { 0, 1, 1e30, 0, 1 } };
+	struct dn_rotate_crop r[] = {
+		{ 0, 1, 0, 0, 1 }, { .5, 1.7, 1.25, -2, 1.3 }, { -2, .4, -9, 3, .6 }, { 0, 1, 1e30, 0, 1 }
+	};
 
 	fill_random(x, 231, 3);
 	for (int i = 0; i < MAX; i++)
@@ -464,7 +471,8 @@ static void placing_and_turning_sample_zero_outside(void)
 		for (int j = 0; j < 13; j++)
 			for (int i = 0; i < 8; i++)
 				if (i + 3 < 9 && j - 4 >= 0 && j - 4 < 10)
-					want[(k * 10 + j - 4) * 9 + i + 3] = (float)naive_point(x, 11, 7, i * 11. / 8, j * 7. / 13, k);
+					want[(k * 10 + j - 4) * 9 + i + 3] =
+						(float)naive_point(x, 11, 7, i * 11. / 8, j * 7. / 13, k);
 	CHECK_CLOSE(out, want, 270, 2e-6);
 	for (size_t s = 0; s < sizeof(r) / sizeof(r[0]); s++) {
 		for (int k = 0; k < 3; k++)
@@ -478,7 +486,7 @@ static void placing_and_turning_sample_zero_outside(void)
 					want[(k * 9 + j) * 14 + i] = fabs(sx) > 1e6 ? 0 : (float)naive_point(x, 11, 7, sx, sy, k);
 				}
 		dn_image_rotate_crop(&v, &r[s], out, 14, 9);
-		CHECK_CLOSE(out, want, 378, 4e-6);              /* the place in float */
+		CHECK_CLOSE(out, want, 378, 4e-6); /* the place in float */
 	}
 }
 
@@ -537,7 +545,7 @@ static void naive_distort(double *c, double hue, double saturation, double expos
 	h -= floor(h);
 	s *= saturation;
 	v *= exposure;
-	for (int k = 0; k < 3; k++) {           /* f(n) = v - v s max(0, min(t, 4 - t, 1)), t = (n + 6 h) mod 6 */
+	for (int k = 0; k < 3; k++) { /* f(n) = v - v s max(0, min(t, 4 - t, 1)), t = (n + 6 h) mod 6 */
 		double t = fmod((k == 0 ? 5 : k == 1 ? 3 : 1) + 6 * h, 6);
 
 		c[k] = fmin(1, fmax(0, v - v * s * fmax(0, fmin(1, fmin(t, 4 - t)))));
@@ -546,7 +554,8 @@ static void naive_distort(double *c, double hue, double saturation, double expos
 
 static void colours_turn_in_hue_and_are_clamped(void)
 {
-	static const float by[][3] = { { 0, 1, 1 }, { .1f, 1.5f, .5f }, { -.3f, .7f, 1.9f }, { .5f, 3, 1 }, { 1, 1, 1 }, { -1, .1f, .2f } };
+	static const float by[][3] = { { 0, 1, 1 },   { .1f, 1.5f, .5f }, { -.3f, .7f, 1.9f },
+				       { .5f, 3, 1 }, { 1, 1, 1 },	  { -1, .1f, .2f } };
 	float known[3] = { .8f, .4f, .2f };
 	float x[3000], want[3000];
 
@@ -555,7 +564,7 @@ static void colours_turn_in_hue_and_are_clamped(void)
 	for (size_t s = 0; s < sizeof(by) / sizeof(by[0]); s++) {
 		fill_random(x, 3000, (int)s);
 		for (int i = 0; i < 100; i++)
-			x[i] = x[1000 + i] = x[2000 + i];       /* greys */
+			x[i] = x[1000 + i] = x[2000 + i]; /* greys */
 		for (int i = 0; i < 1000; i++) {
 			double c[3] = { x[i], x[1000 + i], x[2000 + i] };
 
@@ -564,14 +573,14 @@ static void colours_turn_in_hue_and_are_clamped(void)
 				want[1000 * k + i] = (float)c[k];
 		}
 		dn_image_distort(x, 50, 20, 3, by[s][0], by[s][1], by[s][2]);
-		CHECK_CLOSE(x, want, 3000, 8e-6);       /* a hue in float, times 6 and the saturation's 3 */
+		CHECK_CLOSE(x, want, 3000, 8e-6); /* a hue in float, times 6 and the saturation's 3 */
 	}
 }
 
 /* A hue that comes to exactly the full circle is red again. */
 static void the_circle_of_hues_closes(void)
 {
-	float x[3] = { 183 / 255.0f, 163 / 255.0f, 175 / 255.0f };      /* hue .9 */
+	float x[3] = { 183 / 255.0f, 163 / 255.0f, 175 / 255.0f }; /* hue .9 */
 	double c[3] = { x[0], x[1], x[2] };
 
 	naive_distort(c, .1f, 1, 1);
@@ -595,8 +604,14 @@ static void grey_has_exposure_only(void)
 
 static struct dn_augment all(void)
 {
-	return (struct dn_augment){ .min_ratio = .8, .max_ratio = 1.5, .angle = 10, .aspect = 1.25, .hue = .1, .saturation = 1.5,
-				    .exposure = 2, .flip = true };
+	return (struct dn_augment){ .min_ratio = .8,
+				    .max_ratio = 1.5,
+				    .angle = 10,
+				    .aspect = 1.25,
+				    .hue = .1,
+				    .saturation = 1.5,
+				    .exposure = 2,
+				    .flip = true };
 }
 
 static void draws_depend_on_seed_update_and_slot_alone(void)
@@ -632,8 +647,8 @@ static void draws_fill_their_ranges_evenly(void)
 		CU_ASSERT_FATAL(d.crop.aspect >= 1 / 1.25 && d.crop.aspect <= 1.25);
 		CU_ASSERT_FATAL(d.saturation >= 1 / 1.5 && d.saturation <= 1.5);
 		CU_ASSERT_FATAL(d.exposure >= .5 && d.exposure <= 2);
-		side = d.crop.scale * fmin(80, 100 * d.crop.aspect);    /* Darknet's rule for square nets */
-		CU_ASSERT_FATAL(fabs(side - round(side)) < 1e-9 && side > 24.5 && side < 48.5);         /* .8 * 32 = 25.6: 25 */
+		side = d.crop.scale * fmin(80, 100 * d.crop.aspect); /* Darknet's rule for square nets */
+		CU_ASSERT_FATAL(fabs(side - round(side)) < 1e-9 && side > 24.5 && side < 48.5); /* .8 * 32 = 25.6: 25 */
 		sides[(int)round(side)]++;
 		mx = fabs(100 * d.crop.scale / d.crop.aspect - 32) / 2;
 		my = fabs(80 * d.crop.scale - 32) / 2;
@@ -650,13 +665,15 @@ static void draws_fill_their_ranges_evenly(void)
 	CU_ASSERT(fabs(aspect_log) < 5 * .23 * 100 && fabs(exposure_log) < 5 * .7 * 100);
 	CU_ASSERT(flips > 4750 && flips < 5250);
 	for (int s = 25; s <= 48; s++)
-		CU_ASSERT(sides[s] > 300 && sides[s] < 540);    /* 417 each, deviation 20 */
+		CU_ASSERT(sides[s] > 300 && sides[s] < 540); /* 417 each, deviation 20 */
 }
 
 /* Without turning, a crop no smaller than the net lies inside, whatever the shapes. */
 static void crops_stay_inside_for_nets_that_are_not_square_too(void)
 {
-	static const int t[][4] = { { 100, 80, 32, 32 }, { 100, 80, 40, 20 }, { 80, 100, 40, 20 }, { 60, 60, 20, 50 }, { 500, 40, 16, 24 } };
+	static const int t[][4] = {
+		{ 100, 80, 32, 32 }, { 100, 80, 40, 20 }, { 80, 100, 40, 20 }, { 60, 60, 20, 50 }, { 500, 40, 16, 24 }
+	};
 	struct dn_augment a = { .min_ratio = 1, .max_ratio = 1.5, .aspect = 1, .saturation = 1, .exposure = 1, .flip = true };
 
 	for (size_t s = 0; s < sizeof(t) / sizeof(t[0]); s++)
@@ -710,7 +727,7 @@ static void applying_is_crop_then_mirror_then_colour(void)
 					want[(k * 12 + j) * 16 + i] = (float)c[k];
 			}
 		dn_augment_apply(&a, &d, &v, out, 16, 12);
-		CHECK_CLOSE(out, want, 576, 2e-4);      /* near a grey a hue is a quotient of small differences */
+		CHECK_CLOSE(out, want, 576, 2e-4); /* near a grey a hue is a quotient of small differences */
 	}
 	CU_ASSERT(flipped > 3 && flipped < 17);
 }
@@ -733,15 +750,17 @@ static void keys_of_net_are_read_with_darknet_s_defaults(void)
 {
 	struct dn_augment a, b;
 
-	memset(&a, 0, sizeof(a));       /* compared as bytes */
+	memset(&a, 0, sizeof(a)); /* compared as bytes */
 	memset(&b, 0, sizeof(b));
 	CHECK_OK_FATAL(read_augment(&a, "", 224));
 	dn_augment_defaults(&b);
 	CU_ASSERT(a.min_ratio == 1 && a.max_ratio == 2 && a.angle == 0 && a.aspect == 1 && a.hue == 0 && a.saturation == 1 &&
 		  a.exposure == 1 && a.flip && !a.center);
 	CU_ASSERT_EQUAL(memcmp(&a, &b, sizeof(a)), 0);
-	CHECK_OK_FATAL(read_augment(&a, "min_crop=128\nmax_crop=448\nangle=7\nhue=.1\nsaturation=.75\nexposure=1.5\naspect=2\n"
-				    "center=1\nflip=0\n", 224));
+	CHECK_OK_FATAL(read_augment(&a,
+				    "min_crop=128\nmax_crop=448\nangle=7\nhue=.1\nsaturation=.75\nexposure=1.5\naspect=2\n"
+				    "center=1\nflip=0\n",
+				    224));
 	CU_ASSERT(a.min_ratio == 128. / 224 && a.max_ratio == 2 && a.angle == 7 && a.hue == .1 && a.saturation == .75 &&
 		  a.exposure == 1.5 && a.aspect == 2 && a.center && !a.flip);
 	CHECK_OK_FATAL(read_augment(&a, "min_ratio=.5\nmax_ratio=1\nmin_crop=3\n", 224));
@@ -753,7 +772,7 @@ static void keys_of_net_are_read_with_darknet_s_defaults(void)
 	CHECK_FAILS(read_augment(&a, "hue=2\n", 100), -EINVAL, "hue=2: must be from -1 to 1");
 	CHECK_FAILS(read_augment(&a, "center=2\n", 100), -EINVAL, "center=2");
 	CHECK_FAILS(read_augment(&a, "", 0), -EINVAL, "a net that has a width");
-	CU_ASSERT_EQUAL(a.min_ratio, .5);       /* untouched by errors */
+	CU_ASSERT_EQUAL(a.min_ratio, .5); /* untouched by errors */
 }
 
 /* The crop of min_crop pixels is one of min_crop pixels, whatever min_crop / width loses. */
@@ -761,8 +780,11 @@ static void crops_of_whole_pixels_keep_their_side(void)
 {
 	for (int w = 1; w <= 512; w += 7)
 		for (int crop = 1; crop <= 2 * w; crop += 5) {
-			struct dn_augment a = { .min_ratio = (double)crop / w, .max_ratio = (double)crop / w, .aspect = 1,
-						.saturation = 1, .exposure = 1 };
+			struct dn_augment a = { .min_ratio = (double)crop / w,
+						.max_ratio = (double)crop / w,
+						.aspect = 1,
+						.saturation = 1,
+						.exposure = 1 };
 			struct dn_augment_draw d;
 
 			dn_augment_draw(&d, &a, 0, 1, 0, 77, 77, w, w);
@@ -805,7 +827,7 @@ static void a_sheet_shows_every_image_at_its_place(void)
 	for (int n = 1; n < 5; n++)
 		CHECK_EQ(lrintf(255 * im.x[(n / 2 * 5 + 1) * 13 + n % 2 * 7 + 2]), 50 * n);
 	CHECK_EQ(lrintf(255 * im.x[6]), 128);
-	CHECK_EQ(lrintf(255 * im.x[13 * 13 + 12]), 128);        /* no sixth image */
+	CHECK_EQ(lrintf(255 * im.x[13 * 13 + 12]), 128); /* no sixth image */
 	dn_image_fini(&im);
 	CHECK_FAILS(dn_sheet_write(in_folder("s.png"), x, 0, 6, 4, 3, 2), -EINVAL, "a sheet of 0 images");
 	CHECK_FAILS(dn_sheet_write(in_folder("s.png"), x, 1 << 20, 6, 4, 3, 1), -EINVAL, "too large");

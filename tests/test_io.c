@@ -13,7 +13,7 @@
 #include "io/weights.h"
 #include "net_help.h"
 
-static char dir[256];                   /* of this process, made by main() */
+static char dir[256]; /* of this process, made by main() */
 static const struct dn_group alone = DN_GROUP_ALONE;
 
 static const char *path_of(const char *name)
@@ -109,9 +109,11 @@ static void floats_go_to_params_in_file_order(void)
 
 static void width_of_seen_follows_version_and_size(void)
 {
-	static const struct { int major, minor, written, header; } rows[] = {
-		{ 0, 1, 4, 16 }, { 0, 2, 8, 20 }, { 0, 2, 4, 16 }, { 0, 1, 8, 20 }, { 0, 5, 8, 20 }, { 1, 0, 8, 20 },
-		{ 1000, 0, 4, 16 }, { 0, 1000, 4, 16 }, { 1001, 0, 4, 16 }, { 0, 0, 4, 16 },
+	static const struct {
+		int major, minor, written, header;
+	} rows[] = {
+		{ 0, 1, 4, 16 }, { 0, 2, 8, 20 },    { 0, 2, 4, 16 },	 { 0, 1, 8, 20 },    { 0, 5, 8, 20 },
+		{ 1, 0, 8, 20 }, { 1000, 0, 4, 16 }, { 0, 1000, 4, 16 }, { 1001, 0, 4, 16 }, { 0, 0, 4, 16 },
 	};
 	struct net_help t;
 	struct dn_weights_info in;
@@ -136,7 +138,7 @@ static void versions_above_1000_hold_dense_weights_transposed(void)
 
 	open_net(&t, small, false);
 	CHECK_OK_FATAL(dn_weights_load(t.net, write_file("a", 1001, 0, 4, 5, ALL_FLOATS, 0), -1, false, &in));
-	check_run_of(values(t.net, "0.weights"), 6, 13);                /* convolutions are not */
+	check_run_of(values(t.net, "0.weights"), 6, 13); /* convolutions are not */
 	w = values(t.net, "1.weights");
 	for (int r = 0; r < 4; r++)
 		for (int c = 0; c < 12; c++)
@@ -170,9 +172,12 @@ static void flipped_convolutions_are_transposed_in_any_version(void)
 
 static void dontload_dontloadscales_and_numload_change_what_a_file_holds(void)
 {
-	static const char skip[] = NET "[convolutional]\nfilters=3\nsize=1\nbatch_normalize=1\ndontload=1\nactivation=linear\n" DENSE COST;
-	static const char scales[] = NET "[convolutional]\nfilters=3\nsize=1\nbatch_normalize=1\ndontloadscales=1\nactivation=linear\n" DENSE COST;
-	static const char num[] = NET "[convolutional]\nfilters=3\nsize=1\nbatch_normalize=1\nnumload=2\nactivation=linear\n" DENSE COST;
+	static const char skip[] =
+		NET "[convolutional]\nfilters=3\nsize=1\nbatch_normalize=1\ndontload=1\nactivation=linear\n" DENSE COST;
+	static const char scales[] =
+		NET "[convolutional]\nfilters=3\nsize=1\nbatch_normalize=1\ndontloadscales=1\nactivation=linear\n" DENSE COST;
+	static const char num[] =
+		NET "[convolutional]\nfilters=3\nsize=1\nbatch_normalize=1\nnumload=2\nactivation=linear\n" DENSE COST;
 	struct net_help t;
 	float before;
 
@@ -188,7 +193,7 @@ static void dontload_dontloadscales_and_numload_change_what_a_file_holds(void)
 	CHECK_OK_FATAL(dn_weights_load(t.net, write_file("a", 0, 2, 8, 0, ALL_FLOATS - 9, 0), -1, false, NULL));
 	check_run_of(values(t.net, "0.biases"), 3, 1);
 	check_run_of(values(t.net, "0.weights"), 6, 4);
-	CHECK_EQ(values(t.net, "0.scales")[0], 1);              /* the initial one */
+	CHECK_EQ(values(t.net, "0.scales")[0], 1); /* the initial one */
 	check_run_of(values(t.net, "1.biases"), 4, 10);
 	net_help_close(&t);
 
@@ -212,7 +217,8 @@ static void partial_files_are_loaded_only_when_allowed(void)
 
 	open_net(&t, small, false);
 	before = values(t.net, "1.weights")[0];
-	CHECK_FAILS(dn_weights_load(t.net, write_file("p", 0, 2, 8, 3, CONV_FLOATS, 0), -1, false, NULL), -EINVAL, "first 1 of 3");
+	CHECK_FAILS(dn_weights_load(t.net, write_file("p", 0, 2, 8, 3, CONV_FLOATS, 0), -1, false, NULL), -EINVAL,
+		    "first 1 of 3");
 	CHECK_OK_FATAL(dn_weights_load(t.net, path_of("p"), -1, true, &in));
 	CU_ASSERT_TRUE(in.partial);
 	CHECK_EQ(in.n_layers_loaded, 1);
@@ -242,7 +248,12 @@ static void cutoff_takes_the_first_layers_of_a_whole_file(void)
 
 static void malformed_files_are_refused_with_what_is_wrong(void)
 {
-	static const struct { int major, minor, seen_bytes; uint64_t seen; int floats, tail; const char *text; } rows[] = {
+	static const struct {
+		int major, minor, seen_bytes;
+		uint64_t seen;
+		int floats, tail;
+		const char *text;
+	} rows[] = {
 		{ 0, 2, 8, 0, ALL_FLOATS + 2, 0, "8 too many" },
 		{ 0, 2, 8, 0, ALL_FLOATS, 3, "3 too many" },
 		{ 0, 2, 8, 0, ALL_FLOATS - 3, 0, "ends inside layer 1 (connected)" },
@@ -253,7 +264,9 @@ static void malformed_files_are_refused_with_what_is_wrong(void)
 		{ 0, 2, 8, 1ull << 62, ALL_FLOATS, 0, "images seen" },
 		{ 0, 2, 2, 0, 0, 0, "at least 16" },
 	};
-	static const struct { const char *content, *text; } texts[] = {
+	static const struct {
+		const char *content, *text;
+	} texts[] = {
 		{ "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n", "git-lfs pointer" },
 		{ "\n <!DOCTYPE html><html><head><title>404</title></head></html>", "HTML page" },
 		{ "just some words that somebody wrote", "is text" },
@@ -382,8 +395,14 @@ static void json_texts_are_escaped_and_numbers_exact(void)
 /* --- checkpoints --- */
 
 static const struct dn_ckpt_state state = {
-	.step = 5, .seen = 10, .seed = UINT64_MAX - 1, .batch = 2, .subdivisions = 1, .data_list = "data/x.npy",
-	.data_length = 100, .data_hash = 0x0123456789abcdefull,
+	.step = 5,
+	.seen = 10,
+	.seed = UINT64_MAX - 1,
+	.batch = 2,
+	.subdivisions = 1,
+	.data_list = "data/x.npy",
+	.data_length = 100,
+	.data_hash = 0x0123456789abcdefull,
 };
 
 static int number_all(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
@@ -462,7 +481,7 @@ static void a_checkpoint_gives_back_all_that_was_saved(void)
 	CHECK_STR(dn_ckpt_optimizer(c), "sgd");
 	CHECK_STR(dn_ckpt_dir(c), path_of("c/5"));
 	CHECK_EQ(dn_ckpt_world(c), 1);
-	CHECK_EQ(dn_ckpt_n_tensors(c), 7 + 5);          /* 7 tensors, of which 2 are buffers */
+	CHECK_EQ(dn_ckpt_n_tensors(c), 7 + 5); /* 7 tensors, of which 2 are buffers */
 	CHECK_OK(dn_ckpt_read(c, "0.biases:momentum", 1, 2, x));
 	CHECK_EQ(x[0], 5);
 	CHECK_OK(dn_ckpt_read(c, "0.biases", 2, 1, x));
@@ -501,7 +520,7 @@ static void keep_drops_old_steps_and_leftovers(void)
 
 	save_numbered(&t, "keep");
 	CHECK_OK(dn_make_dirs(path_of("keep/7.tmp")));
-	CHECK_OK(dn_make_dirs(path_of("keep/99")));             /* no meta.json: not published */
+	CHECK_OK(dn_make_dirs(path_of("keep/99"))); /* no meta.json: not published */
 	CHECK_EQ(dn_ckpt_newest(path_of("keep")), 5);
 	for (s.step = 6; s.step <= 9; s.step++)
 		CHECK_OK(dn_ckpt_save(t.net, path_of("keep"), &s, 2, &alone, NULL));
@@ -599,8 +618,7 @@ static void every_flipped_byte_is_found_or_harmless(void)
 				err = each_part(t.net, zero_all);
 				if (!err)
 					err = dn_ckpt_load(c, t.net);
-				if (!err && (each_part(t.net, check_all) ||
-					     memcmp(dn_ckpt_state_of(c), &state, sizeof(state)) ||
+				if (!err && (each_part(t.net, check_all) || memcmp(dn_ckpt_state_of(c), &state, sizeof(state)) ||
 					     strcmp(dn_ckpt_cfg_text(c), small))) {
 					fprintf(stderr, "%s: byte %zu: damage was not found\n", files[k], i);
 					CU_FAIL("damage was not found");
@@ -625,7 +643,7 @@ static void truncated_and_missing_files_are_refused(void)
 
 	save_numbered(&t, "cut");
 	CHECK_OK_FATAL(dn_file_read(path_of("cut/5/meta.json"), 1 << 20, &text, &n));
-	for (size_t i = 0; i < n - 1; i += 7) {         /* the last byte is the line's end */
+	for (size_t i = 0; i < n - 1; i += 7) { /* the last byte is the line's end */
 		put_text(path_of("cut/5/meta.json"), text, i);
 		CU_ASSERT_NOT_EQUAL(load_path(t.net, path_of("cut")), 0);
 	}
@@ -648,16 +666,15 @@ static void edit(cJSON *root, int what)
 {
 	cJSON *t = NULL, *v;
 
-	cJSON_ArrayForEach(t, cJSON_GetObjectItem(root, "tensors"))
-		if (!strcmp(cJSON_GetObjectItem(t, "name")->valuestring, "1.weights"))
-			break;
+	cJSON_ArrayForEach(t, cJSON_GetObjectItem(root, "tensors")) if (!strcmp(cJSON_GetObjectItem(t, "name")->valuestring,
+										"1.weights")) break;
 	CU_ASSERT_PTR_NOT_NULL_FATAL(t);
 	v = cJSON_GetArrayItem(cJSON_GetObjectItem(t, "intervals"), 0);
 	switch (what) {
-	case 0:         /* a hole at the end */
+	case 0: /* a hole at the end */
 		cJSON_SetNumberValue(cJSON_GetObjectItem(v, "length"), 40);
 		break;
-	case 1:         /* the same elements twice */
+	case 1: /* the same elements twice */
 		cJSON_AddItemToArray(cJSON_GetObjectItem(t, "intervals"), cJSON_Duplicate(v, 1));
 		break;
 	case 2:
@@ -705,10 +722,10 @@ static void edit(cJSON *root, int what)
 	case 16:
 		cJSON_DeleteItemFromObject(t, "intervals");
 		break;
-	default:        /* no state of this tensor */
-		cJSON_ArrayForEach(t, cJSON_GetObjectItem(root, "tensors"))
-			if (!strcmp(cJSON_GetObjectItem(t, "name")->valuestring, "1.weights:momentum"))
-				break;
+	default: /* no state of this tensor */
+		cJSON_ArrayForEach(t,
+				   cJSON_GetObjectItem(root, "tensors")) if (!strcmp(cJSON_GetObjectItem(t, "name")->valuestring,
+										     "1.weights:momentum")) break;
 		cJSON_Delete(cJSON_DetachItemViaPointer(cJSON_GetObjectItem(root, "tensors"), t));
 	}
 }
@@ -716,10 +733,23 @@ static void edit(cJSON *root, int what)
 static void false_intervals_are_refused_with_tensor_and_range(void)
 {
 	static const char *const texts[] = {
-		"tensor 1.weights: elements 40 to 48 are missing", "tensor 1.weights: elements 0 to 48 are stored twice",
-		"tensor 1.weights: elements 0 to 48 are missing", "tensor 1.weights: elements 0 to 49 are stored, it has 48",
-		"tensor 1.weights: offset 4", "tensor 1.weights, elements 0 to 48", "1.weights: \"file\"", "1.weights: \"file\"",
-		"1.biases", "1.weights", "float16", "version 2", "checksum", "is a buffer", "\"start\"", "\"length\"", "\"intervals\"",
+		"tensor 1.weights: elements 40 to 48 are missing",
+		"tensor 1.weights: elements 0 to 48 are stored twice",
+		"tensor 1.weights: elements 0 to 48 are missing",
+		"tensor 1.weights: elements 0 to 49 are stored, it has 48",
+		"tensor 1.weights: offset 4",
+		"tensor 1.weights, elements 0 to 48",
+		"1.weights: \"file\"",
+		"1.weights: \"file\"",
+		"1.biases",
+		"1.weights",
+		"float16",
+		"version 2",
+		"checksum",
+		"is a buffer",
+		"\"start\"",
+		"\"length\"",
+		"\"intervals\"",
 		"no optimizer state 1.weights:momentum",
 	};
 	struct net_help t;
@@ -750,9 +780,12 @@ static void intervals_of_several_files_come_together(void)
 	struct dn_ckpt *c;
 	float x[12], y[12];
 	struct dn_ckpt_interval iv[3] = { { 0, 5, 1, 64, 0, false }, { 5, 4, 0, 0, 0, false }, { 9, 3, 1, 128, 0, false } };
-	struct dn_ckpt_tensor w = { .name = "w", .kind = DN_CKPT_PARAM, .n_dims = 2, .shape = { 3, 4 }, .n = 12,
-				    .n_intervals = 3, .intervals = iv };
-	struct dn_ckpt_head h = { .state = state, .cfg_text = "[net]\n", .optimizer = "sgd", .world = 2, .replicas = 1, .shards = 2 };
+	struct dn_ckpt_tensor w = {
+		.name = "w", .kind = DN_CKPT_PARAM, .n_dims = 2, .shape = { 3, 4 }, .n = 12, .n_intervals = 3, .intervals = iv
+	};
+	struct dn_ckpt_head h = {
+		.state = state, .cfg_text = "[net]\n", .optimizer = "sgd", .world = 2, .replicas = 1, .shards = 2
+	};
 	struct dn_buf meta = { 0 };
 	char bin[2][192] = { { 0 } };
 
@@ -861,7 +894,8 @@ static const struct check_case cases[] = {
 	{ "width_of_seen_follows_version_and_size", width_of_seen_follows_version_and_size },
 	{ "versions_above_1000_hold_dense_weights_transposed", versions_above_1000_hold_dense_weights_transposed },
 	{ "flipped_convolutions_are_transposed_in_any_version", flipped_convolutions_are_transposed_in_any_version },
-	{ "dontload_dontloadscales_and_numload_change_what_a_file_holds", dontload_dontloadscales_and_numload_change_what_a_file_holds },
+	{ "dontload_dontloadscales_and_numload_change_what_a_file_holds",
+	  dontload_dontloadscales_and_numload_change_what_a_file_holds },
 	{ "partial_files_are_loaded_only_when_allowed", partial_files_are_loaded_only_when_allowed },
 	{ "cutoff_takes_the_first_layers_of_a_whole_file", cutoff_takes_the_first_layers_of_a_whole_file },
 	{ "malformed_files_are_refused_with_what_is_wrong", malformed_files_are_refused_with_what_is_wrong },

@@ -8,10 +8,11 @@
 #include "net_help.h"
 
 #define RAMP(n, h, w, c) "[net]\nbatch=" #n "\nwidth=" #w "\nheight=" #h "\nchannels=" #c "\n"
-#define REFUSES(text, want, part) do { \
-	struct net_help t_; \
-	CHECK_FAILS(net_help_build(&t_, "ref", (text), NULL), (want), (part)); \
-} while (0)
+#define REFUSES(text, want, part) \
+	do { \
+		struct net_help t_; \
+		CHECK_FAILS(net_help_build(&t_, "ref", (text), NULL), (want), (part)); \
+	} while (0)
 
 static const char *const backends[] = { "ref", "cpu" };
 
@@ -85,7 +86,8 @@ static void reorg_flattens_and_appends_zeros(void)
 	CHECK_OK_FATAL(open_ramp(&t, "ref", RAMP(2, 2, 2, 1) "[reorg]\nextra=2\n"));
 	CHECK_EQ(t.net->layers[0].outputs, 6);
 	net_help_close(&t);
-	REFUSES(RAMP(1, 5, 4, 4) "[reorg]\nstride=2\n", -EINVAL, "t.cfg:7: [reorg] layer 0: stride=2 does not divide the input of 4 x 5");
+	REFUSES(RAMP(1, 5, 4, 4) "[reorg]\nstride=2\n", -EINVAL,
+		"t.cfg:7: [reorg] layer 0: stride=2 does not divide the input of 4 x 5");
 	REFUSES(RAMP(1, 4, 4, 3) "[reorg]\nstride=2\n", -EINVAL, "stride^2=4 does not divide the 3 input channels");
 	REFUSES(RAMP(1, 4, 4, 3) "[reorg]\nreverse=1\nstride=2\n", -EINVAL, "stride^2=4 does not divide the 3 input channels");
 	REFUSES("[net]\ninputs=4\n[reorg]\n", -EINVAL, "needs an image");
@@ -104,8 +106,9 @@ static void upsample_repeats_and_a_negative_stride_sums(void)
 
 static void local_average_counts_pixels_inside_only(void)
 {
-	static const float want[] = { (0 + 1 + 3 + 4) / 4.f, (1 + 2 + 4 + 5) / 4.f, (2 + 5) / 2.f, (3 + 4 + 6 + 7) / 4.f,
-				      (4 + 5 + 7 + 8) / 4.f, (5 + 8) / 2.f, (6 + 7) / 2.f, (7 + 8) / 2.f, 8 };
+	static const float want[] = { (0 + 1 + 3 + 4) / 4.f, (1 + 2 + 4 + 5) / 4.f, (2 + 5) / 2.f,
+				      (3 + 4 + 6 + 7) / 4.f, (4 + 5 + 7 + 8) / 4.f, (5 + 8) / 2.f,
+				      (6 + 7) / 2.f,	     (7 + 8) / 2.f,	    8 };
 
 	check_first(RAMP(1, 3, 3, 1) "[local_avgpool]\nsize=2\nstride=1\n", want, 9);
 }
@@ -163,7 +166,7 @@ static void crop_draws_place_and_flip_per_global_image(void)
 		}
 	}
 	for (int k = 0; k < 18; k++)
-		CU_ASSERT(seen[k] > 10 && seen[k] < 65);        /* 33 expected, 5.6 sigma */
+		CU_ASSERT(seen[k] > 10 && seen[k] < 65); /* 33 expected, 5.6 sigma */
 	/* the third image of a batch is drawn as the first of a batch that starts there, on either backend */
 	t.net->first_image = 100;
 	CHECK_OK(dn_net_forward(t.net));
@@ -185,8 +188,10 @@ static void lrn_sums_a_centred_window(void)
 		struct net_help t;
 		char text[256];
 
-		snprintf(text, sizeof(text), "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=5\n[lrn]\nsize=%d\nalpha=.4\nbeta=.6\n"
-			 "kappa=1.5\n", size);
+		snprintf(text, sizeof(text),
+			 "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=5\n[lrn]\nsize=%d\nalpha=.4\nbeta=.6\n"
+			 "kappa=1.5\n",
+			 size);
 		for (int k = 0; k < 2; k++) {
 			CHECK_OK_FATAL(net_help_build(&t, backends[k], text, NULL));
 			CHECK_OK(net_help_ready(&t, false));
@@ -198,7 +203,7 @@ static void lrn_sums_a_centred_window(void)
 				for (int q = c - (size - 1) / 2; q <= c + size / 2; q++)
 					sum += q < 0 || q > 4 ? 0 : pow(t.input[e + (q - c) * 6], 2);
 				want = t.input[e] * pow(1.5 + .4 * sum, -.6);
-				CU_ASSERT(fabs(t.net->layers[0].output[e] - want) < 1e-6);      /* float powers */
+				CU_ASSERT(fabs(t.net->layers[0].output[e] - want) < 1e-6); /* float powers */
 			}
 			net_help_close(&t);
 		}
@@ -210,7 +215,8 @@ static void l2norm_divides_by_the_length_and_keeps_zeros(void)
 	for (int k = 0; k < 2; k++) {
 		struct net_help t;
 
-		CHECK_OK_FATAL(net_help_build(&t, backends[k], "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[l2norm]\n", NULL));
+		CHECK_OK_FATAL(
+			net_help_build(&t, backends[k], "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[l2norm]\n", NULL));
 		CHECK_OK(net_help_ready(&t, false));
 		for (int c = 0; c < 4; c++)
 			t.input[c * 6 + 2] = 0;
@@ -234,14 +240,14 @@ static void local_has_weights_of_its_own_at_every_point(void)
 	struct dn_param *b, *w;
 	int zeros = 0;
 
-	CHECK_OK_FATAL(net_help_build(&t, "cpu", RAMP(2, 5, 4, 3) "[local]\nfilters=2\nsize=3\nstride=2\npad=1\nactivation=linear\n",
-				      NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "cpu",
+				      RAMP(2, 5, 4, 3) "[local]\nfilters=2\nsize=3\nstride=2\npad=1\nactivation=linear\n", NULL));
 	CHECK_OK(net_help_ready(&t, false));
 	b = t.net->params[0];
 	w = t.net->params[1];
 	CHECK_STR(b->name, "0.biases");
 	CHECK_STR(w->name, "0.weights");
-	CHECK_EQ(t.net->layers[0].out_w, 2);    /* (4 - 1) / 2 + 1 */
+	CHECK_EQ(t.net->layers[0].out_w, 2); /* (4 - 1) / 2 + 1 */
 	CHECK_EQ(t.net->layers[0].out_h, 3);
 	CHECK_EQ(b->n, 12);
 	CHECK_EQ(w->n, 6 * 2 * 27);
@@ -270,7 +276,8 @@ static void local_has_weights_of_its_own_at_every_point(void)
 				CU_ASSERT(fabs(t.net->layers[0].output[(n * 2 + k) * 6 + p] - sum) < 1e-5);
 			}
 	net_help_close(&t);
-	REFUSES(RAMP(1, 4, 4, 1) "[local]\nsize=5\n", -EINVAL, "t.cfg:7: [local] layer 0: a window of 5 is larger than the input");
+	REFUSES(RAMP(1, 4, 4, 1) "[local]\nsize=5\n", -EINVAL,
+		"t.cfg:7: [local] layer 0: a window of 5 is larger than the input");
 	REFUSES(RAMP(1, 4, 4, 1) "[local]\nsize=2\npad=3\n", -EINVAL, "t.cfg:8: [local] pad=3 is more than size=2");
 	REFUSES(RAMP(1, 4, 4, 1) "[local]\nnumload=1\n", -ENOTSUP, "numload is for");
 }
@@ -283,12 +290,14 @@ static void deconvolution_scatters_each_input_pixel(void)
 		double want[2 * 2 * 6 * 8] = { 0 };
 		struct dn_net_options infer = { .world = 1, .seed = 7, .keep_output = -1 };
 
-		CHECK_OK_FATAL(net_help_build(&t, backends[k], RAMP(2, 3, 4, 3) "[deconv]\nfilters=2\nsize=4\nstride=2\npadding=1\n"
-					      "activation=linear\n", &infer));
+		CHECK_OK_FATAL(net_help_build(&t, backends[k],
+					      RAMP(2, 3, 4, 3) "[deconv]\nfilters=2\nsize=4\nstride=2\npadding=1\n"
+							       "activation=linear\n",
+					      &infer));
 		CHECK_OK(net_help_ready(&t, false));
 		b = t.net->params[0];
 		w = t.net->params[1];
-		CHECK_EQ(t.net->layers[0].out_w, 8);    /* 3 * 2 + 4 - 2 */
+		CHECK_EQ(t.net->layers[0].out_w, 8); /* 3 * 2 + 4 - 2 */
 		CHECK_EQ(t.net->layers[0].out_h, 6);
 		CHECK_EQ(w->n, 3 * 2 * 16);
 		b->value[1] = .25f;
@@ -317,7 +326,8 @@ static void deconvolution_orders_its_params_as_files_do(void)
 	static const char *const names[] = { "0.biases", "0.scales", "0.rolling_mean", "0.rolling_variance", "0.weights" };
 	struct net_help t;
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", RAMP(1, 2, 2, 3) "[deconvolutional]\nbatch_normalize=1\nfilters=2\nsize=2\n", NULL));
+	CHECK_OK_FATAL(
+		net_help_build(&t, "ref", RAMP(1, 2, 2, 3) "[deconvolutional]\nbatch_normalize=1\nfilters=2\nsize=2\n", NULL));
 	CHECK_EQ(t.net->n_params, 5);
 	for (int i = 0; i < 5; i++)
 		CHECK_STR(t.net->params[i]->name, names[i]);
@@ -330,8 +340,9 @@ static void deconvolution_orders_its_params_as_files_do(void)
  * has nothing. All values come back. */
 static void files_hold_the_new_layers_in_darknets_order(void)
 {
-	static const char text[] = RAMP(1, 4, 4, 2) "[deconv]\nfilters=3\nsize=2\nbatch_normalize=1\n[local]\nfilters=2\nsize=3\n"
-		"[connected]\noutput=4\n[connected]\noutput=4\n[connected]\noutput=4\nshare_index=-1\n";
+	static const char text[] =
+		RAMP(1, 4, 4, 2) "[deconv]\nfilters=3\nsize=2\nbatch_normalize=1\n[local]\nfilters=2\nsize=3\n"
+				 "[connected]\noutput=4\n[connected]\noutput=4\n[connected]\noutput=4\nshare_index=-1\n";
 	/* floats of each part in file order */
 	static const int64_t parts[] = { 3, 3, 3, 3, 2 * 3 * 4, 18, 9 * 2 * 27, 4, 4 * 18, 4, 16 };
 	const struct dn_group alone = { .world = 1 };
@@ -385,13 +396,15 @@ static void binary_convolution_uses_signs_forward_and_real_numbers_backward(void
 			float want[2 * 8] = { 0 };
 			char text[256];
 
-			snprintf(text, sizeof(text), "[net]\nbatch=2\nwidth=3\nheight=3\nchannels=2\n[conv]\nfilters=2\nsize=2\n%s=1\n"
-				 "activation=linear\n[cost]\n", xnor ? "xnor" : "binary");
+			snprintf(text, sizeof(text),
+				 "[net]\nbatch=2\nwidth=3\nheight=3\nchannels=2\n[conv]\nfilters=2\nsize=2\n%s=1\n"
+				 "activation=linear\n[cost]\n",
+				 xnor ? "xnor" : "binary");
 			CHECK_OK_FATAL(net_help_build(&t, backends[k], text, NULL));
 			CHECK_OK(net_help_ready(&t, false));
 			net = t.net;
 			w = net->params[1];
-			w->value[3] = 0;        /* counts as negative */
+			w->value[3] = 0; /* counts as negative */
 			CHECK_OK(dn_net_forward(net));
 			for (int n = 0; n < 2; n++)
 				for (int f = 0; f < 2; f++)
@@ -401,7 +414,8 @@ static void binary_convolution_uses_signs_forward_and_real_numbers_backward(void
 						for (int i = 0; i < 8; i++)
 							size += fabs(w->value[f * 8 + i]) / 8;
 						for (int i = 0; i < 8; i++) {
-							double x = t.input[(n * 2 + i / 4) * 9 + (p / 2 + i % 4 / 2) * 3 + p % 2 + i % 2];
+							double x = t.input[(n * 2 + i / 4) * 9 + (p / 2 + i % 4 / 2) * 3 + p % 2 +
+									   i % 2];
 
 							sum += size * sign_of(w->value[f * 8 + i]) * (xnor ? sign_of(x) : x);
 						}
@@ -432,8 +446,8 @@ static void costs_follow_their_formulas(void)
 		char text[128];
 		double loss = 0;
 
-		snprintf(text, sizeof(text), "[net]\nbatch=2\ninputs=3\n[connected]\noutput=5\nactivation=linear\n[cost]\ntype=%s\nscale=2\n",
-			 type);
+		snprintf(text, sizeof(text),
+			 "[net]\nbatch=2\ninputs=3\n[connected]\noutput=5\nactivation=linear\n[cost]\ntype=%s\nscale=2\n", type);
 		CHECK_OK_FATAL(net_help_build(&t, backends[k % 2], text, NULL));
 		CHECK_OK(net_help_ready(&t, false));
 		for (int i = 0; i < 10; i++)
@@ -480,8 +494,10 @@ static void logistic_loss_follows_its_formula(void)
 		struct net_help t;
 		double loss = 0;
 
-		CHECK_OK_FATAL(net_help_build(&t, backends[k], "[net]\nbatch=2\ninputs=4\n[connected]\noutput=4\nactivation=linear\n"
-					      "[logistic]\n", NULL));
+		CHECK_OK_FATAL(net_help_build(&t, backends[k],
+					      "[net]\nbatch=2\ninputs=4\n[connected]\noutput=4\nactivation=linear\n"
+					      "[logistic]\n",
+					      NULL));
 		CHECK_OK(net_help_ready(&t, false));
 		t.truth[0] = 0;
 		t.truth[1] = 1;
@@ -505,8 +521,10 @@ static void spatial_softmax_works_at_each_pixel(void)
 		struct net_help t;
 		double loss = 0;
 
-		CHECK_OK_FATAL(net_help_build(&t, backends[k], RAMP(2, 2, 3, 4) "[conv]\nfilters=6\nactivation=linear\n[softmax]\n"
-					      "spatial=1\ngroups=2\ntemperature=1.5\n", NULL));
+		CHECK_OK_FATAL(net_help_build(&t, backends[k],
+					      RAMP(2, 2, 3, 4) "[conv]\nfilters=6\nactivation=linear\n[softmax]\n"
+							       "spatial=1\ngroups=2\ntemperature=1.5\n",
+					      NULL));
 		CHECK_OK(net_help_ready(&t, false));
 		for (int i = 0; i < 72; i++)
 			t.truth[i] = i / 6 % 3 == i % 3;
@@ -554,9 +572,14 @@ static void tree_files_give_groups_parents_and_leaves(void)
 	static const struct {
 		const char *text, *want;
 	} bad[] = {
-		{ "", ":1: a line of a tree is NAME PARENT" }, { "a -1\n\nb 0\n", ":2: a line of a tree" },
-		{ "a -1 x\n", ":1: a line" }, { "a\n", ":1: a line" }, { "a 0\n", ":1: a: parent 0 must be -1 or the number" },
-		{ "a -1\nb 2\n", ":2: b: parent 2" }, { "a -1\nb -2\n", ":2: b: parent -2" }, { "a -1\nb 0x\n", ":2: b: parent 0x" },
+		{ "", ":1: a line of a tree is NAME PARENT" },
+		{ "a -1\n\nb 0\n", ":2: a line of a tree" },
+		{ "a -1 x\n", ":1: a line" },
+		{ "a\n", ":1: a line" },
+		{ "a 0\n", ":1: a: parent 0 must be -1 or the number" },
+		{ "a -1\nb 2\n", ":2: b: parent 2" },
+		{ "a -1\nb -2\n", ":2: b: parent -2" },
+		{ "a -1\nb 0x\n", ":2: b: parent 0x" },
 		{ "a -1\nb 99999999999999999999\n", ":2: b: parent 99" },
 	};
 	struct dn_tree *t;
@@ -594,15 +617,15 @@ static void tree_softmax_learns_the_path_to_the_class(void)
 		char text[256];
 		double loss = 0;
 
-		snprintf(text, sizeof(text), "[net]\nbatch=2\ninputs=4\n[connected]\noutput=7\nactivation=linear\n[softmax]\ntree=%s\n",
-			 tree_path);
+		snprintf(text, sizeof(text),
+			 "[net]\nbatch=2\ninputs=4\n[connected]\noutput=7\nactivation=linear\n[softmax]\ntree=%s\n", tree_path);
 		CHECK_OK_FATAL(net_help_build(&t, backends[k % 2], text, NULL));
 		CHECK_OK(net_help_ready(&t, false));
 		net = t.net;
 		CU_ASSERT_PTR_NOT_NULL(net->tree);
 		memset(t.truth, 0, sizeof(float) * 14);
 		t.truth[5] = t.truth[7 + 6] = 1;
-		if (k > 1)              /* a target that is complete already stays as it is */
+		if (k > 1) /* a target that is complete already stays as it is */
 			memcpy(t.truth, targets, sizeof(targets));
 		CHECK_OK(dn_net_forward(net));
 		CHECK_OK(dn_net_backward(net));
@@ -644,10 +667,13 @@ static void such_activations_give_the_same_output_in_inference(void)
 		struct net_help a, b;
 		char text[512];
 
-		snprintf(text, sizeof(text), RAMP(2, 4, 4, 3) "[conv]\nfilters=3\nsize=3\npad=1\nactivation=%s\n[shortcut]\nfrom=-1\n"
-			 "activation=%s\n[local]\nfilters=2\nsize=2\nactivation=%s\n[deconv]\nfilters=2\nsize=2\nactivation=%s\n[conn]\n"
-			 "output=4\nactivation=%s\n[activation]\nactivation=%s\n", acts[k / 2], acts[k / 2], acts[k / 2], acts[k / 2],
-			 acts[k / 2], acts[k / 2]);
+		snprintf(
+			text, sizeof(text),
+			RAMP(2, 4, 4,
+			     3) "[conv]\nfilters=3\nsize=3\npad=1\nactivation=%s\n[shortcut]\nfrom=-1\n"
+				"activation=%s\n[local]\nfilters=2\nsize=2\nactivation=%s\n[deconv]\nfilters=2\nsize=2\nactivation=%s\n[conn]\n"
+				"output=4\nactivation=%s\n[activation]\nactivation=%s\n",
+			acts[k / 2], acts[k / 2], acts[k / 2], acts[k / 2], acts[k / 2], acts[k / 2]);
 		CHECK_OK_FATAL(net_help_build(&a, backends[k % 2], text, NULL));
 		CHECK_OK_FATAL(net_help_build(&b, backends[k % 2], text, &infer));
 		dn_log_sink(NULL, NULL);
@@ -669,12 +695,15 @@ static void shared_params_exist_once_and_stay_in_one_block(void)
 	static const int cut[] = { 0, 2 }, whole[] = { 0, 3 };
 	struct net_help t;
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", "[net]\nbatch=2\ninputs=4\n[conn]\noutput=4\n[conn]\noutput=4\n[conn]\noutput=4\n"
-				      "share_index=1\n[conn]\noutput=2\n[cost]\n", NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "ref",
+				      "[net]\nbatch=2\ninputs=4\n[conn]\noutput=4\n[conn]\noutput=4\n[conn]\noutput=4\n"
+				      "share_index=1\n[conn]\noutput=2\n[cost]\n",
+				      NULL));
 	CHECK_EQ(t.net->n_params, 6);
 	CHECK_EQ(t.net->layers[2].n_params, 0);
 	CHECK_EQ(t.net->layers[2].owner, 1);
-	CHECK_FAILS(dn_net_set_blocks(t.net, 2, cut, NULL), -EINVAL, "layers 1 and 2 share params, so no block can start at layer 2");
+	CHECK_FAILS(dn_net_set_blocks(t.net, 2, cut, NULL), -EINVAL,
+		    "layers 1 and 2 share params, so no block can start at layer 2");
 	CU_ASSERT(dn_net_may_start_block(t.net, 1) && !dn_net_may_start_block(t.net, 2) && dn_net_may_start_block(t.net, 3));
 	CHECK_OK(dn_net_set_blocks(t.net, 2, whole, NULL));
 	CHECK_OK(net_help_ready(&t, false));
@@ -700,8 +729,10 @@ static void shared_rolling_statistics_are_the_mean_of_all_uses(void)
 	struct net_help t;
 	double mean[2] = { 0 };
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=2\n[batchnorm]\n[activation]\n"
-				      "activation=relu\n[batchnorm]\nshare_index=0\n[cost]\n", NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "ref",
+				      "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=2\n[batchnorm]\n[activation]\n"
+				      "activation=relu\n[batchnorm]\nshare_index=0\n[cost]\n",
+				      NULL));
 	CHECK_OK(net_help_ready(&t, false));
 	CHECK_OK(dn_net_forward(t.net));
 	for (int i = 0; i < 24; i++)
@@ -713,7 +744,8 @@ static void shared_rolling_statistics_are_the_mean_of_all_uses(void)
 
 /* --- several input sizes --- */
 
-#define SIZED(w, h) "[net]\nbatch=2\nsubdivisions=1\nwidth=" #w "\nheight=" #h "\nchannels=3\n[conv]\nfilters=4\nsize=3\npad=1\n" \
+#define SIZED(w, h) \
+	"[net]\nbatch=2\nsubdivisions=1\nwidth=" #w "\nheight=" #h "\nchannels=3\n[conv]\nfilters=4\nsize=3\npad=1\n" \
 	"batch_normalize=1\nactivation=mish\n[maxpool]\nsize=2\n[conv]\nfilters=5\nsize=1\nactivation=linear\n[avgpool]\n[softmax]\n"
 
 static const int64_t sizes[][2] = { { 6, 8 }, { 12, 10 }, { 8, 8 } };
@@ -761,7 +793,7 @@ static void resized_nets_compute_what_nets_of_that_size_do(void)
 			double loss, want_loss;
 			float out[10], want[10], grad[108], want_grad[108];
 
-			if (round == 3)         /* each size has run once */
+			if (round == 3) /* each size has run once */
 				allocs = dn_mem_n_allocs();
 			step_at(&t, at[round % 3][0], at[round % 3][1], input, &loss, out, grad);
 			if (round >= 3)
@@ -794,7 +826,8 @@ static void sizes_that_change_params_are_refused(void)
 	struct net_help t;
 
 	CHECK_OK_FATAL(net_help_build(&t, "ref", RAMP(1, 4, 4, 3) "[conv]\n[connected]\noutput=2\n", NULL));
-	CHECK_FAILS(dn_net_add_shapes(t.net, 1, size), -EINVAL, "t.cfg:7: [connected] layer 1: the number of its weights depends on the "
+	CHECK_FAILS(dn_net_add_shapes(t.net, 1, size), -EINVAL,
+		    "t.cfg:7: [connected] layer 1: the number of its weights depends on the "
 		    "size of the input, which can therefore not change to 6 x 6");
 	CHECK_EQ(t.net->w, 4);
 	CHECK_EQ(t.net->layers[1].inputs, 16);
@@ -835,10 +868,14 @@ static void failed_allocations_in_a_build_leak_nothing(void)
 	char text[1024];
 
 	write_tree(tree_text);
-	snprintf(text, sizeof(text), RAMP(2, 8, 8, 3) "[crop]\ncrop_width=6\ncrop_height=6\n[conv]\nfilters=4\nactivation=swish\nxnor=1\n"
-		 "[lrn]\n[l2norm]\n[reorg]\nstride=2\n[reorg3d]\n[upsample]\n[local]\nfilters=2\nsize=2\n[deconv]\nfilters=2\n"
-		 "batch_normalize=1\nactivation=mish\n[sam]\nfrom=-1\n[local_avg]\nsize=2\n[activation]\n[conn]\noutput=7\n"
-		 "[conn]\noutput=7\n[conn]\noutput=7\nshare_index=-1\n[softmax]\ntree=%s\n[cost]\ntype=masked\n", tree_path);
+	snprintf(
+		text, sizeof(text),
+		RAMP(2, 8, 8,
+		     3) "[crop]\ncrop_width=6\ncrop_height=6\n[conv]\nfilters=4\nactivation=swish\nxnor=1\n"
+			"[lrn]\n[l2norm]\n[reorg]\nstride=2\n[reorg3d]\n[upsample]\n[local]\nfilters=2\nsize=2\n[deconv]\nfilters=2\n"
+			"batch_normalize=1\nactivation=mish\n[sam]\nfrom=-1\n[local_avg]\nsize=2\n[activation]\n[conn]\noutput=7\n"
+			"[conn]\noutput=7\n[conn]\noutput=7\nshare_index=-1\n[softmax]\ntree=%s\n[cost]\ntype=masked\n",
+		tree_path);
 	for (uint64_t n = 1; n < 2000; n++) {
 		struct net_help t;
 		int err;

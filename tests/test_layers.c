@@ -9,129 +9,228 @@
 
 struct grad_case {
 	const char *name, *text;
-	double half;            /* loss * half has the gradient that layers propagate: 1/2 for sse, whose delta is t - p */
+	double half; /* loss * half has the gradient that layers propagate: 1/2 for sse, whose delta is t - p */
 };
 
 /* Activations are smooth where possible: a kink inside the difference's step is no fault of the gradient. */
 static const struct grad_case grads[] = {
 	{ "connected", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=3\nactivation=logistic\n" SSE, .5 },
-	{ "connected_bn", FLAT "[connected]\noutput=5\nactivation=linear\n[connected]\noutput=4\nbatch_normalize=1\n"
-	  "activation=logistic\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
-	{ "conv", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=linear\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
-	  "activation=tanh\n" SSE, .5 },
-	{ "conv_strided", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=linear\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
-	  "stride=2\nactivation=elu\n" SSE, .5 },
-	{ "conv_1x1_strided", IMG "[convolutional]\nfilters=4\nsize=3\nactivation=linear\npad=1\n[convolutional]\nfilters=3\n"
-	  "size=1\nstride=2\nactivation=loggy\n" SSE, .5 },
-	{ "conv_dilated", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=linear\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
-	  "dilation=2\nactivation=linear\n" SSE, .5 },
-	{ "conv_groups", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=linear\n[convolutional]\nfilters=6\nsize=2\n"
-	  "groups=2\nactivation=tanh\n[convolutional]\nfilters=6\nsize=3\npadding=2\ngroups=6\nactivation=tanh\n" SSE, .5 },
-	{ "conv_bn", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=linear\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
-	  "batch_normalize=1\nactivation=tanh\n[convolutional]\nfilters=2\nsize=3\nactivation=linear\n" SSE, .5 },
-	{ "conv_bn_leaky", IMG "[convolutional]\nfilters=4\nsize=3\nbatch_normalize=1\nactivation=leaky\n[avgpool]\n[softmax]\n", 1 },
-	{ "maxpool", IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=linear\n[maxpool]\nsize=2\nstride=2\n" SSE, .5 },
-	{ "maxpool_overlapping", IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=linear\n[maxpool]\nsize=3\nstride=1\n"
-	  SSE, .5 },
-	{ "maxpool_padded", IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=linear\n[maxpool]\nsize=2\nstride=2\n"
-	  "padding=3\n" SSE, .5 },
-	{ "avgpool", IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n[avgpool]\n" SSE, .5 },
-	{ "batchnorm", IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n[batchnorm]\n[connected]\noutput=3\n"
-	  "activation=linear\n" SSE, .5 },
-	{ "batchnorm_first_with_biases", IMG "[batchnorm]\nbiases=1\n[convolutional]\nfilters=3\nsize=3\nactivation=tanh\n" SSE, .5 },
-	{ "dropout", FLAT "[connected]\noutput=9\nactivation=tanh\n[dropout]\nprobability=.4\n[connected]\noutput=3\n"
-	  "activation=linear\n" SSE, .5 },
-	{ "two_dropouts_and_a_route_before_them", FLAT "[connected]\noutput=9\nactivation=tanh\n[dropout]\nprobability=.4\n"
-	  "[dropout]\nprobability=.3\n[connected]\noutput=5\nactivation=tanh\n[route]\nlayers=0,-1\n[connected]\noutput=3\n"
-	  "activation=linear\n" SSE, .5 },
-	{ "softmax", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=6\nactivation=linear\n[softmax]\n", 1 },
-	{ "softmax_noloss_mid", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=4\nactivation=linear\n" SSE, .5 },
-	{ "shortcut", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
-	  "activation=linear\n[shortcut]\nfrom=-2\nactivation=logistic\n" SSE, .5 },
-	{ "shortcut_alpha_beta", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\n"
-	  "pad=1\nactivation=linear\n[shortcut]\nfrom=0\nalpha=.7\nbeta=-1.3\nactivation=linear\n" SSE, .5 },
-	{ "shortcut_more_channels", IMG "[convolutional]\nfilters=2\nsize=1\nactivation=tanh\n[convolutional]\nfilters=5\nsize=3\n"
-	  "pad=1\nactivation=linear\n[shortcut]\nfrom=0\nbeta=.5\nactivation=tanh\n" SSE, .5 },
-	{ "shortcut_subsampled", "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=2\n[convolutional]\nfilters=5\nsize=1\nactivation=tanh\n"
-	  "[convolutional]\nfilters=3\nsize=2\nstride=2\nactivation=linear\n[shortcut]\nfrom=0\nactivation=tanh\n" SSE, .5 },
-	{ "shortcut_from_smaller", "[net]\nbatch=2\nwidth=4\nheight=4\nchannels=2\n[convolutional]\nfilters=3\nsize=2\nstride=2\n"
-	  "activation=tanh\n[convolutional]\nfilters=4\nsize=1\npadding=1\nactivation=tanh\n[shortcut]\nfrom=0\n"
-	  "activation=linear\n" SSE, .5 },
-	{ "shortcut_of_itself", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[shortcut]\nfrom=-1\nbeta=.5\n"
-	  "activation=tanh\n" SSE, .5 },
-	{ "residual_two_consumers", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=1\n"
-	  "activation=tanh\n[shortcut]\nfrom=-2\nactivation=linear\n[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n"
-	  "[shortcut]\nfrom=-2\nactivation=linear\n[shortcut]\nfrom=0\nactivation=linear\n" SSE, .5 },
-	{ "route", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=2\nsize=3\npad=1\n"
-	  "activation=tanh\n[route]\nlayers=-1,0,-1\n[convolutional]\nfilters=2\nsize=1\nactivation=linear\n" SSE, .5 },
-	{ "route_groups", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=tanh\n[route]\nlayers=-1\ngroups=2\ngroup_id=1\n"
-	  "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=tanh\n[route]\nlayers=-1,0\ngroups=4\ngroup_id=2\n" SSE, .5 },
-	{ "activation", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=linear\n[activation]\nactivation=tanh\n[activation]\n"
-	  "activation=mish\n[route]\nlayers=-1,-2,0\n" SSE, .5 },
-	{ "conv_swish", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=gelu\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
-	  "activation=swish\n" SSE, .5 },
-	{ "conv_bn_mish", IMG "[convolutional]\nfilters=4\nsize=3\nbatch_normalize=1\nactivation=mish\n[convolutional]\nfilters=3\n"
-	  "size=1\nactivation=hard_mish\n" SSE, .5 },
-	{ "connected_gelu", FLAT "[connected]\noutput=6\nbatch_normalize=1\nactivation=gelu\n[connected]\noutput=4\nactivation=mish\n"
-	  SSE, .5 },
-	{ "relu6_and_revleaky", FLAT "[connected]\noutput=6\nactivation=revleaky\n[connected]\noutput=4\nactivation=relu6\n" SSE, .5 },
-	{ "shortcut_swish", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
-	  "activation=linear\n[shortcut]\nfrom=-2\nactivation=swish\n" SSE, .5 },
-	{ "logistic", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=6\nactivation=linear\n[logistic]\n", 1 },
-	{ "cost_L1", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=4\nactivation=linear\n[cost]\ntype=L1\n", 1 },
-	{ "cost_smooth", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=9\nactivation=linear\n[cost]\ntype=smooth\n",
+	{ "connected_bn",
+	  FLAT "[connected]\noutput=5\nactivation=linear\n[connected]\noutput=4\nbatch_normalize=1\n"
+	       "activation=logistic\n[connected]\noutput=3\nactivation=linear\n" SSE,
 	  .5 },
+	{ "conv",
+	  IMG "[convolutional]\nfilters=4\nsize=1\nactivation=linear\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	      "activation=tanh\n" SSE,
+	  .5 },
+	{ "conv_strided",
+	  IMG "[convolutional]\nfilters=4\nsize=1\nactivation=linear\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	      "stride=2\nactivation=elu\n" SSE,
+	  .5 },
+	{ "conv_1x1_strided",
+	  IMG "[convolutional]\nfilters=4\nsize=3\nactivation=linear\npad=1\n[convolutional]\nfilters=3\n"
+	      "size=1\nstride=2\nactivation=loggy\n" SSE,
+	  .5 },
+	{ "conv_dilated",
+	  IMG "[convolutional]\nfilters=4\nsize=1\nactivation=linear\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	      "dilation=2\nactivation=linear\n" SSE,
+	  .5 },
+	{ "conv_groups",
+	  IMG "[convolutional]\nfilters=4\nsize=1\nactivation=linear\n[convolutional]\nfilters=6\nsize=2\n"
+	      "groups=2\nactivation=tanh\n[convolutional]\nfilters=6\nsize=3\npadding=2\ngroups=6\nactivation=tanh\n" SSE,
+	  .5 },
+	{ "conv_bn",
+	  IMG "[convolutional]\nfilters=4\nsize=1\nactivation=linear\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	      "batch_normalize=1\nactivation=tanh\n[convolutional]\nfilters=2\nsize=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "conv_bn_leaky", IMG "[convolutional]\nfilters=4\nsize=3\nbatch_normalize=1\nactivation=leaky\n[avgpool]\n[softmax]\n",
+	  1 },
+	{ "maxpool", IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=linear\n[maxpool]\nsize=2\nstride=2\n" SSE, .5 },
+	{ "maxpool_overlapping",
+	  IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=linear\n[maxpool]\nsize=3\nstride=1\n" SSE, .5 },
+	{ "maxpool_padded",
+	  IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=linear\n[maxpool]\nsize=2\nstride=2\n"
+	      "padding=3\n" SSE,
+	  .5 },
+	{ "avgpool", IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n[avgpool]\n" SSE, .5 },
+	{ "batchnorm",
+	  IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n[batchnorm]\n[connected]\noutput=3\n"
+	      "activation=linear\n" SSE,
+	  .5 },
+	{ "batchnorm_first_with_biases", IMG "[batchnorm]\nbiases=1\n[convolutional]\nfilters=3\nsize=3\nactivation=tanh\n" SSE,
+	  .5 },
+	{ "dropout",
+	  FLAT "[connected]\noutput=9\nactivation=tanh\n[dropout]\nprobability=.4\n[connected]\noutput=3\n"
+	       "activation=linear\n" SSE,
+	  .5 },
+	{ "two_dropouts_and_a_route_before_them",
+	  FLAT "[connected]\noutput=9\nactivation=tanh\n[dropout]\nprobability=.4\n"
+	       "[dropout]\nprobability=.3\n[connected]\noutput=5\nactivation=tanh\n[route]\nlayers=0,-1\n[connected]\noutput=3\n"
+	       "activation=linear\n" SSE,
+	  .5 },
+	{ "softmax", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=6\nactivation=linear\n[softmax]\n", 1 },
+	{ "softmax_noloss_mid", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=4\nactivation=linear\n" SSE,
+	  .5 },
+	{ "shortcut",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	      "activation=linear\n[shortcut]\nfrom=-2\nactivation=logistic\n" SSE,
+	  .5 },
+	{ "shortcut_alpha_beta",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\n"
+	      "pad=1\nactivation=linear\n[shortcut]\nfrom=0\nalpha=.7\nbeta=-1.3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "shortcut_more_channels",
+	  IMG "[convolutional]\nfilters=2\nsize=1\nactivation=tanh\n[convolutional]\nfilters=5\nsize=3\n"
+	      "pad=1\nactivation=linear\n[shortcut]\nfrom=0\nbeta=.5\nactivation=tanh\n" SSE,
+	  .5 },
+	{ "shortcut_subsampled",
+	  "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=2\n[convolutional]\nfilters=5\nsize=1\nactivation=tanh\n"
+	  "[convolutional]\nfilters=3\nsize=2\nstride=2\nactivation=linear\n[shortcut]\nfrom=0\nactivation=tanh\n" SSE,
+	  .5 },
+	{ "shortcut_from_smaller",
+	  "[net]\nbatch=2\nwidth=4\nheight=4\nchannels=2\n[convolutional]\nfilters=3\nsize=2\nstride=2\n"
+	  "activation=tanh\n[convolutional]\nfilters=4\nsize=1\npadding=1\nactivation=tanh\n[shortcut]\nfrom=0\n"
+	  "activation=linear\n" SSE,
+	  .5 },
+	{ "shortcut_of_itself",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[shortcut]\nfrom=-1\nbeta=.5\n"
+	      "activation=tanh\n" SSE,
+	  .5 },
+	{ "residual_two_consumers",
+	  IMG
+	  "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=1\n"
+	  "activation=tanh\n[shortcut]\nfrom=-2\nactivation=linear\n[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n"
+	  "[shortcut]\nfrom=-2\nactivation=linear\n[shortcut]\nfrom=0\nactivation=linear\n" SSE,
+	  .5 },
+	{ "route",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=2\nsize=3\npad=1\n"
+	      "activation=tanh\n[route]\nlayers=-1,0,-1\n[convolutional]\nfilters=2\nsize=1\nactivation=linear\n" SSE,
+	  .5 },
+	{ "route_groups",
+	  IMG "[convolutional]\nfilters=4\nsize=1\nactivation=tanh\n[route]\nlayers=-1\ngroups=2\ngroup_id=1\n"
+	      "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=tanh\n[route]\nlayers=-1,0\ngroups=4\ngroup_id=2\n" SSE,
+	  .5 },
+	{ "activation",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=linear\n[activation]\nactivation=tanh\n[activation]\n"
+	      "activation=mish\n[route]\nlayers=-1,-2,0\n" SSE,
+	  .5 },
+	{ "conv_swish",
+	  IMG "[convolutional]\nfilters=4\nsize=1\nactivation=gelu\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	      "activation=swish\n" SSE,
+	  .5 },
+	{ "conv_bn_mish",
+	  IMG "[convolutional]\nfilters=4\nsize=3\nbatch_normalize=1\nactivation=mish\n[convolutional]\nfilters=3\n"
+	      "size=1\nactivation=hard_mish\n" SSE,
+	  .5 },
+	{ "connected_gelu",
+	  FLAT "[connected]\noutput=6\nbatch_normalize=1\nactivation=gelu\n[connected]\noutput=4\nactivation=mish\n" SSE, .5 },
+	{ "relu6_and_revleaky", FLAT "[connected]\noutput=6\nactivation=revleaky\n[connected]\noutput=4\nactivation=relu6\n" SSE,
+	  .5 },
+	{ "shortcut_swish",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	      "activation=linear\n[shortcut]\nfrom=-2\nactivation=swish\n" SSE,
+	  .5 },
+	{ "logistic", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=6\nactivation=linear\n[logistic]\n", 1 },
+	{ "cost_L1", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=4\nactivation=linear\n[cost]\ntype=L1\n",
+	  1 },
+	{ "cost_smooth",
+	  FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=9\nactivation=linear\n[cost]\ntype=smooth\n", .5 },
 	{ "cost_masked", FLAT "[connected]\noutput=5\nactivation=tanh\n[cost]\ntype=masked\n", .5 },
 	{ "cost_seg", FLAT "[connected]\noutput=5\nactivation=tanh\n[cost]\ntype=seg\n", .5 },
-	{ "cost_wgan", FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=4\nactivation=linear\n[cost]\ntype=wgan\n", 1 },
-	{ "l2norm", IMG "[convolutional]\nfilters=5\nsize=1\nactivation=linear\n[l2norm]\n[convolutional]\nfilters=3\nsize=3\n"
-	  "activation=tanh\n" SSE, .5 },
-	{ "l2norm_flat", FLAT "[connected]\noutput=6\nactivation=linear\n[l2norm]\n[route]\nlayers=-1,0\n" SSE, .5 },
-	{ "lrn", IMG "[convolutional]\nfilters=7\nsize=1\nactivation=linear\n[normalization]\nsize=5\nalpha=.3\nbeta=.75\nkappa=1\n"
-	  "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n" SSE, .5 },
-	{ "lrn_even_window", IMG "[convolutional]\nfilters=5\nsize=1\nactivation=linear\n[lrn]\nsize=4\nalpha=.5\nbeta=1.5\nkappa=2\n"
-	  "[route]\nlayers=-1,0\n" SSE, .5 },
-	{ "upsample", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[upsample]\nstride=3\nscale=.7\n[convolutional]\n"
-	  "filters=2\nsize=3\nactivation=linear\n" SSE, .5 },
-	{ "upsample_negative", "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=3\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n"
-	  "[upsample]\nstride=-2\nscale=1.3\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
-	{ "reorg", "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=3\n[convolutional]\nfilters=8\nsize=1\nactivation=tanh\n[reorg]\nstride=2\n"
-	  "[convolutional]\nfilters=2\nsize=1\nactivation=linear\n" SSE, .5 },
-	{ "reorg_reverse", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=3\n[convolutional]\nfilters=8\nsize=1\nactivation=tanh\n[reorg]\n"
-	  "stride=2\nreverse=1\n[convolutional]\nfilters=2\nsize=3\nactivation=linear\n" SSE, .5 },
-	{ "reorg_flatten_and_extra", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[reorg]\nflatten=1\n[reorg]\n"
-	  "extra=4\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
-	{ "reorg_flatten_reverse", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[reorg]\nflatten=1\nreverse=1\n[connected]\n"
-	  "output=3\nactivation=linear\n" SSE, .5 },
-	{ "reorg3d", "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=3\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[reorg3d]\n"
-	  "stride=2\n[convolutional]\nfilters=2\nsize=1\nactivation=linear\n" SSE, .5 },
-	{ "crop", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[crop]\ncrop_width=3\ncrop_height=4\nflip=1\n"
-	  "[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
-	{ "local", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[local]\nfilters=2\nsize=3\nactivation=tanh\n" SSE, .5 },
-	{ "local_padded_strided", IMG "[convolutional]\nfilters=2\nsize=1\nactivation=tanh\n[local]\nfilters=2\nsize=3\nstride=2\npad=1\n"
-	  "activation=swish\n[route]\nlayers=-1\n" SSE, .5 },
-	{ "deconv", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[deconv]\n"
-	  "filters=2\nsize=4\nstride=3\npadding=1\nactivation=tanh\n" SSE, .5 },
-	{ "deconv_bn", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[deconv]\n"
-	  "filters=2\nsize=3\nstride=2\npad=1\nbatch_normalize=1\nactivation=swish\n[convolutional]\nfilters=2\nsize=1\n"
-	  "activation=linear\n" SSE, .5 },
-	{ "deconv_with_a_second_consumer", "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\n"
-	  "activation=tanh\n[deconv]\nfilters=2\nsize=3\nstride=1\npad=1\nactivation=tanh\n[route]\nlayers=-1,0\n" SSE, .5 },
-	{ "scale_channels", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[avgpool]\n[connected]\noutput=3\n"
-	  "activation=logistic\n[scale_channels]\nfrom=0\nactivation=swish\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
-	{ "scale_pixels", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=1\nsize=3\npad=1\n"
-	  "activation=logistic\n[scale_channels]\nfrom=-2\nscale_wh=1\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
-	{ "sam", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
-	  "activation=logistic\n[sam]\nfrom=-2\nactivation=tanh\n[sam]\nfrom=-1\n" SSE, .5 },
-	{ "local_avgpool", IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n[local_avgpool]\nsize=3\nstride=2\n"
-	  "[local_avg]\nsize=2\nstride=1\n" SSE, .5 },
-	{ "shared_conv_bn", IMG "[convolutional]\nfilters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=tanh\n[convolutional]\n"
-	  "filters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=tanh\nshare_index=-1\n[convolutional]\nfilters=4\nsize=3\npad=1\n"
-	  "batch_normalize=1\nactivation=tanh\nshare_index=1\n[connected]\noutput=3\nactivation=linear\n" SSE, .5 },
-	{ "shared_connected", FLAT "[connected]\noutput=7\nactivation=tanh\n[connected]\noutput=7\nactivation=tanh\nshare_index=0\n" SSE,
+	{ "cost_wgan",
+	  FLAT "[connected]\noutput=5\nactivation=tanh\n[connected]\noutput=4\nactivation=linear\n[cost]\ntype=wgan\n", 1 },
+	{ "l2norm",
+	  IMG "[convolutional]\nfilters=5\nsize=1\nactivation=linear\n[l2norm]\n[convolutional]\nfilters=3\nsize=3\n"
+	      "activation=tanh\n" SSE,
 	  .5 },
-	{ "unread_layer", IMG "[convolutional]\nfilters=4\nsize=1\nactivation=tanh\n[convolutional]\nfilters=4\nsize=1\n"
-	  "activation=tanh\n[route]\nlayers=0\n" SSE, .5 },
+	{ "l2norm_flat", FLAT "[connected]\noutput=6\nactivation=linear\n[l2norm]\n[route]\nlayers=-1,0\n" SSE, .5 },
+	{ "lrn",
+	  IMG "[convolutional]\nfilters=7\nsize=1\nactivation=linear\n[normalization]\nsize=5\nalpha=.3\nbeta=.75\nkappa=1\n"
+	      "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n" SSE,
+	  .5 },
+	{ "lrn_even_window",
+	  IMG "[convolutional]\nfilters=5\nsize=1\nactivation=linear\n[lrn]\nsize=4\nalpha=.5\nbeta=1.5\nkappa=2\n"
+	      "[route]\nlayers=-1,0\n" SSE,
+	  .5 },
+	{ "upsample",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[upsample]\nstride=3\nscale=.7\n[convolutional]\n"
+	      "filters=2\nsize=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "upsample_negative",
+	  "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=3\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n"
+	  "[upsample]\nstride=-2\nscale=1.3\n[connected]\noutput=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "reorg",
+	  "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=3\n[convolutional]\nfilters=8\nsize=1\nactivation=tanh\n[reorg]\nstride=2\n"
+	  "[convolutional]\nfilters=2\nsize=1\nactivation=linear\n" SSE,
+	  .5 },
+	{ "reorg_reverse",
+	  "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=3\n[convolutional]\nfilters=8\nsize=1\nactivation=tanh\n[reorg]\n"
+	  "stride=2\nreverse=1\n[convolutional]\nfilters=2\nsize=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "reorg_flatten_and_extra",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[reorg]\nflatten=1\n[reorg]\n"
+	      "extra=4\n[connected]\noutput=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "reorg_flatten_reverse",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[reorg]\nflatten=1\nreverse=1\n[connected]\n"
+	      "output=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "reorg3d",
+	  "[net]\nbatch=2\nwidth=6\nheight=4\nchannels=3\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[reorg3d]\n"
+	  "stride=2\n[convolutional]\nfilters=2\nsize=1\nactivation=linear\n" SSE,
+	  .5 },
+	{ "crop",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[crop]\ncrop_width=3\ncrop_height=4\nflip=1\n"
+	      "[connected]\noutput=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "local", IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[local]\nfilters=2\nsize=3\nactivation=tanh\n" SSE,
+	  .5 },
+	{ "local_padded_strided",
+	  IMG "[convolutional]\nfilters=2\nsize=1\nactivation=tanh\n[local]\nfilters=2\nsize=3\nstride=2\npad=1\n"
+	      "activation=swish\n[route]\nlayers=-1\n" SSE,
+	  .5 },
+	{ "deconv",
+	  "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[deconv]\n"
+	  "filters=2\nsize=4\nstride=3\npadding=1\nactivation=tanh\n" SSE,
+	  .5 },
+	{ "deconv_bn",
+	  "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[deconv]\n"
+	  "filters=2\nsize=3\nstride=2\npad=1\nbatch_normalize=1\nactivation=swish\n[convolutional]\nfilters=2\nsize=1\n"
+	  "activation=linear\n" SSE,
+	  .5 },
+	{ "deconv_with_a_second_consumer",
+	  "[net]\nbatch=2\nwidth=3\nheight=2\nchannels=4\n[convolutional]\nfilters=3\nsize=1\n"
+	  "activation=tanh\n[deconv]\nfilters=2\nsize=3\nstride=1\npad=1\nactivation=tanh\n[route]\nlayers=-1,0\n" SSE,
+	  .5 },
+	{ "scale_channels",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[avgpool]\n[connected]\noutput=3\n"
+	      "activation=logistic\n[scale_channels]\nfrom=0\nactivation=swish\n[connected]\noutput=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "scale_pixels",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=1\nsize=3\npad=1\n"
+	      "activation=logistic\n[scale_channels]\nfrom=-2\nscale_wh=1\n[connected]\noutput=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "sam",
+	  IMG "[convolutional]\nfilters=3\nsize=1\nactivation=tanh\n[convolutional]\nfilters=3\nsize=3\npad=1\n"
+	      "activation=logistic\n[sam]\nfrom=-2\nactivation=tanh\n[sam]\nfrom=-1\n" SSE,
+	  .5 },
+	{ "local_avgpool",
+	  IMG "[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n[local_avgpool]\nsize=3\nstride=2\n"
+	      "[local_avg]\nsize=2\nstride=1\n" SSE,
+	  .5 },
+	{ "shared_conv_bn",
+	  IMG
+	  "[convolutional]\nfilters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=tanh\n[convolutional]\n"
+	  "filters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=tanh\nshare_index=-1\n[convolutional]\nfilters=4\nsize=3\npad=1\n"
+	  "batch_normalize=1\nactivation=tanh\nshare_index=1\n[connected]\noutput=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "shared_connected",
+	  FLAT "[connected]\noutput=7\nactivation=tanh\n[connected]\noutput=7\nactivation=tanh\nshare_index=0\n" SSE, .5 },
+	{ "unread_layer",
+	  IMG "[convolutional]\nfilters=4\nsize=1\nactivation=tanh\n[convolutional]\nfilters=4\nsize=1\n"
+	      "activation=tanh\n[route]\nlayers=0\n" SSE,
+	  .5 },
 };
 
 static double loss_of(struct dn_net *net)
@@ -240,7 +339,7 @@ static void compare_backends(const char *text, bool one_hot)
 		struct dn_param *q = b.net->params[i];
 
 		if (p->role == DN_TRAINED && largest(q->grad, p->n) < 1e-6) {
-			CU_ASSERT(largest(p->grad, p->n) < 1e-6);       /* biases in front of a batch-norm: rounding only */
+			CU_ASSERT(largest(p->grad, p->n) < 1e-6); /* biases in front of a batch-norm: rounding only */
 		} else if (p->role == DN_TRAINED) {
 			CHECK_CLOSE(p->grad, q->grad, p->n, 2e-4);
 		} else {
@@ -262,24 +361,29 @@ static void cpu_equals_ref_on_strided_1x1_of_1_to_17_channels(void)
 	char text[1024];
 
 	for (int c = 1; c <= 17; c++) {
-		snprintf(text, sizeof(text), "[net]\nbatch=2\nwidth=%d\nheight=%d\nchannels=3\n[conv]\nfilters=%d\nsize=3\npad=1\n"
+		snprintf(text, sizeof(text),
+			 "[net]\nbatch=2\nwidth=%d\nheight=%d\nchannels=3\n[conv]\nfilters=%d\nsize=3\npad=1\n"
 			 "activation=tanh\n[conv]\nfilters=%d\nsize=1\nstride=2\nactivation=leaky\n[conv]\nfilters=3\nsize=1\n"
-			 "stride=3\nactivation=linear\n" SSE, 9 - c % 3, 5 + c % 4, c, 18 - c);
+			 "stride=3\nactivation=linear\n" SSE,
+			 9 - c % 3, 5 + c % 4, c, 18 - c);
 		compare_backends(text, false);
 	}
 }
 
 static void cpu_equals_ref_on_narrow_and_odd_images(void)
 {
-	static const int sizes[][2] = { { 1, 1 }, { 1, 9 }, { 9, 1 }, { 2, 7 }, { 7, 2 }, { 3, 3 }, { 13, 11 }, { 33, 1 }, { 17, 5 } };
+	static const int sizes[][2] = { { 1, 1 }, { 1, 9 },   { 9, 1 },	 { 2, 7 }, { 7, 2 },
+					{ 3, 3 }, { 13, 11 }, { 33, 1 }, { 17, 5 } };
 	char text[1024];
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		for (int k = 1; k <= 5; k++) {
-			snprintf(text, sizeof(text), "[net]\nbatch=3\nwidth=%d\nheight=%d\nchannels=2\n[conv]\nfilters=5\nsize=%d\n"
-				 "pad=1\nactivation=leaky\n[maxpool]\nsize=%d\nstride=2\n[conv]\nfilters=3\nsize=3\npad=1\nstride=%d\n"
-				 "batch_normalize=1\nactivation=tanh\n[connected]\noutput=4\nactivation=linear\n[softmax]\n",
-				 sizes[i][0], sizes[i][1], k, 1 + k % 3, 1 + k % 2);
+			snprintf(
+				text, sizeof(text),
+				"[net]\nbatch=3\nwidth=%d\nheight=%d\nchannels=2\n[conv]\nfilters=5\nsize=%d\n"
+				"pad=1\nactivation=leaky\n[maxpool]\nsize=%d\nstride=2\n[conv]\nfilters=3\nsize=3\npad=1\nstride=%d\n"
+				"batch_normalize=1\nactivation=tanh\n[connected]\noutput=4\nactivation=linear\n[softmax]\n",
+				sizes[i][0], sizes[i][1], k, 1 + k % 3, 1 + k % 2);
 			compare_backends(text, true);
 		}
 }
@@ -289,9 +393,12 @@ static void cpu_equals_ref_on_depthwise_and_grouped(void)
 	char text[1024];
 
 	for (int g = 1; g <= 12; g += g < 4 ? 1 : g == 4 ? 2 : 6) {
-		snprintf(text, sizeof(text), "[net]\nbatch=2\nwidth=7\nheight=9\nchannels=12\n[conv]\nfilters=24\nsize=3\npad=1\n"
-			 "groups=%d\nactivation=leaky\n[conv]\nfilters=12\nsize=3\npad=1\nstride=2\ngroups=%d\nbatch_normalize=1\n"
-			 "activation=leaky\n[conv]\nfilters=12\nsize=5\npad=1\ngroups=12\ndilation=2\nactivation=linear\n" SSE, g, g);
+		snprintf(
+			text, sizeof(text),
+			"[net]\nbatch=2\nwidth=7\nheight=9\nchannels=12\n[conv]\nfilters=24\nsize=3\npad=1\n"
+			"groups=%d\nactivation=leaky\n[conv]\nfilters=12\nsize=3\npad=1\nstride=2\ngroups=%d\nbatch_normalize=1\n"
+			"activation=leaky\n[conv]\nfilters=12\nsize=5\npad=1\ngroups=12\ndilation=2\nactivation=linear\n" SSE,
+			g, g);
 		compare_backends(text, false);
 	}
 }
@@ -306,7 +413,8 @@ static void spread_statistics(struct dn_net *net)
 	net->values_version++;
 }
 
-static const char resnet[] = "[net]\nbatch=2\nwidth=11\nheight=8\nchannels=3\n[conv]\nfilters=16\nsize=3\npad=1\nbatch_normalize=1\n"
+static const char resnet[] =
+	"[net]\nbatch=2\nwidth=11\nheight=8\nchannels=3\n[conv]\nfilters=16\nsize=3\npad=1\nbatch_normalize=1\n"
 	"activation=leaky\n[conv]\nfilters=16\nsize=3\npad=1\nbatch_normalize=1\nactivation=linear\n[shortcut]\nfrom=-2\n"
 	"activation=leaky\n[conv]\nfilters=32\nsize=3\nstride=2\npad=1\nbatch_normalize=1\nactivation=leaky\n[dropout]\n"
 	"[conv]\nfilters=5\nsize=1\nactivation=linear\n[avgpool]\n[softmax]\n";
@@ -373,8 +481,10 @@ static void softmax_delta_ignores_the_temperature_and_cost_adds_to_it(void)
 	struct dn_net *net;
 	float want[12];
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", "[net]\nbatch=2\ninputs=3\n[connected]\noutput=6\nactivation=linear\n[softmax]\n"
-				      "groups=2\ntemperature=2\n[cost]\nscale=3\n", NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "ref",
+				      "[net]\nbatch=2\ninputs=3\n[connected]\noutput=6\nactivation=linear\n[softmax]\n"
+				      "groups=2\ntemperature=2\n[cost]\nscale=3\n",
+				      NULL));
 	CHECK_OK(net_help_ready(&t, true));
 	net = t.net;
 	CHECK_EQ(net->output_layer, 1);
@@ -385,10 +495,10 @@ static void softmax_delta_ignores_the_temperature_and_cost_adds_to_it(void)
 		double p = exp(x[i % 3] / 2.) / sum;
 
 		CU_ASSERT(fabs(net->layers[1].output[i] - p) < 1e-6);
-		want[i] = (float)(4 * (t.truth[i] - p));        /* once from softmax, three times from cost */
+		want[i] = (float)(4 * (t.truth[i] - p)); /* once from softmax, three times from cost */
 	}
 	CHECK_OK(dn_net_backward(net));
-	CHECK_CLOSE(net->layers[0].delta, want, 12, 1e-5);      /* float32 rounding of two sums */
+	CHECK_CLOSE(net->layers[0].delta, want, 12, 1e-5); /* float32 rounding of two sums */
 	net_help_close(&t);
 }
 
@@ -398,8 +508,10 @@ static void loss_is_the_mean_over_the_layers_that_own_one(void)
 	struct dn_net *net;
 	double ce = 0, sse = 0;
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", "[net]\nbatch=2\ninputs=3\n[connected]\noutput=4\nactivation=linear\n[softmax]\n"
-				      "noloss=1\n[softmax]\n[cost]\n", NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "ref",
+				      "[net]\nbatch=2\ninputs=3\n[connected]\noutput=4\nactivation=linear\n[softmax]\n"
+				      "noloss=1\n[softmax]\n[cost]\n",
+				      NULL));
 	CHECK_OK(net_help_ready(&t, true));
 	net = t.net;
 	CHECK_OK(dn_net_forward(net));
@@ -439,7 +551,7 @@ static void batch_norm_gives_the_unbiased_variance_to_the_rolling_statistics(voi
 			v /= (double)(n - 1);
 			CU_ASSERT(fabs(t.net->params[1]->stat[c] - m) < 1e-6);
 			CU_ASSERT(fabs(t.net->params[2]->stat[c] - v) < 1e-6);
-			CU_ASSERT(t.net->params[1]->value[c] == 0);     /* the store moves it, not the layer */
+			CU_ASSERT(t.net->params[1]->value[c] == 0); /* the store moves it, not the layer */
 		}
 		net_help_close(&t);
 	}
@@ -451,8 +563,10 @@ static void frozen_batch_norm_uses_and_keeps_the_rolling_statistics(void)
 	struct dn_net *net;
 	float first[3 * 12 * 2];
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", IMG "[conv]\nfilters=3\nsize=3\nbatch_normalize=1\nactivation=tanh\nstopbackward=1\n"
-				      "[conv]\nfilters=2\nsize=1\nactivation=linear\n" SSE, NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "ref",
+				      IMG "[conv]\nfilters=3\nsize=3\nbatch_normalize=1\nactivation=tanh\nstopbackward=1\n"
+					  "[conv]\nfilters=2\nsize=1\nactivation=linear\n" SSE,
+				      NULL));
 	CHECK_OK(net_help_ready(&t, false));
 	net = t.net;
 	spread_statistics(net);
@@ -470,7 +584,8 @@ static void frozen_batch_norm_uses_and_keeps_the_rolling_statistics(void)
 
 static void dropout_follows_seed_layer_and_global_image(void)
 {
-	static const char text[] = "[net]\nbatch=4\ninputs=50\n[dropout]\nprobability=.3\n[connected]\noutput=2\nactivation=linear\n" SSE;
+	static const char text[] =
+		"[net]\nbatch=4\ninputs=50\n[dropout]\nprobability=.3\n[connected]\noutput=2\nactivation=linear\n" SSE;
 	struct net_help t;
 	float *y = NULL;
 	int zeros = 0;
@@ -488,8 +603,8 @@ static void dropout_follows_seed_layer_and_global_image(void)
 		zeros += y[i] == 0;
 		CU_ASSERT(y[i] == 0 || fabs(y[i] - 1 / .7) < 1e-6);
 	}
-	CU_ASSERT(zeros > 30 && zeros < 90);    /* 60 expected, 4.6 sigma */
-	t.net->first_image = 10;                /* images 10 and 11 were the third and fourth before */
+	CU_ASSERT(zeros > 30 && zeros < 90); /* 60 expected, 4.6 sigma */
+	t.net->first_image = 10;	     /* images 10 and 11 were the third and fourth before */
 	CHECK_OK(dn_net_forward(t.net));
 	CHECK_BITS(t.net->layers[0].output, y + 100, 100 * sizeof(float));
 	t.net->training = false;
@@ -504,8 +619,10 @@ static void route_to_a_layer_before_a_dropout_reads_the_dropout(void)
 	struct net_help t;
 	struct dn_net *net;
 
-	CHECK_OK_FATAL(net_help_build(&t, "ref", "[net]\nbatch=1\ninputs=8\n[connected]\noutput=8\nactivation=linear\n[dropout]\n"
-				      "[connected]\noutput=4\nactivation=linear\n[route]\nlayers=0\n" SSE, NULL));
+	CHECK_OK_FATAL(net_help_build(&t, "ref",
+				      "[net]\nbatch=1\ninputs=8\n[connected]\noutput=8\nactivation=linear\n[dropout]\n"
+				      "[connected]\noutput=4\nactivation=linear\n[route]\nlayers=0\n" SSE,
+				      NULL));
 	CHECK_OK(net_help_ready(&t, false));
 	net = t.net;
 	CHECK_EQ(net->layers[3].inputs_of[0].layer, 1);
@@ -530,8 +647,10 @@ static void strided_1x1_reads_every_second_pixel(void)
 	for (int k = 0; k < 2; k++) {
 		struct net_help t;
 
-		CHECK_OK_FATAL(net_help_build(&t, backends[k], "[net]\nwidth=4\nheight=4\nchannels=1\n[conv]\nsize=1\nstride=2\n"
-					      "activation=linear\n", NULL));
+		CHECK_OK_FATAL(net_help_build(&t, backends[k],
+					      "[net]\nwidth=4\nheight=4\nchannels=1\n[conv]\nsize=1\nstride=2\n"
+					      "activation=linear\n",
+					      NULL));
 		CHECK_OK(net_help_ready(&t, false));
 		ones(t.net);
 		for (int i = 0; i < 16; i++)

@@ -15,7 +15,9 @@ static void warn_into(void)
 
 static struct dn_dataset_config net(int64_t w, int64_t h, int64_t c, int64_t truths)
 {
-	return (struct dn_dataset_config){ .inputs = w * h * c, .truths = truths, .w = w, .h = h, .c = c, .fit = DN_FIT_CENTER_CROP };
+	return (struct dn_dataset_config){
+		.inputs = w * h * c, .truths = truths, .w = w, .h = h, .c = c, .fit = DN_FIT_CENTER_CROP
+	};
 }
 
 /* A data set of t.data with @lines; %s in it is the folder. Warnings go to last_warning. */
@@ -61,7 +63,10 @@ static void lines_come_without_line_ends_marks_and_blank_ends(void)
 {
 	struct dn_lines l = { 0 };
 
-	CHECK_OK_FATAL(dn_lines_read(&l, put_text("l", "\xef\xbb\xbf" "a b.jpg\r\n\r\n \xc3\xa4.png \nlast\r\n\n \n\n"), "a list", false));
+	CHECK_OK_FATAL(dn_lines_read(&l,
+				     put_text("l", "\xef\xbb\xbf"
+						   "a b.jpg\r\n\r\n \xc3\xa4.png \nlast\r\n\n \n\n"),
+				     "a list", false));
 	CHECK_EQ(l.n, 3);
 	CHECK_STR(l.line[0], "a b.jpg");
 	CHECK_STR(l.line[1], " \xc3\xa4.png ");
@@ -72,11 +77,12 @@ static void lines_come_without_line_ends_marks_and_blank_ends(void)
 	CHECK_STR(l.line[1], "");
 	CHECK_STR(l.line[2], "b");
 	dn_lines_fini(&l);
-	CHECK_FAILS(dn_lines_read(&l, put_text("l", "\n\r\n"), "a list of images", false), -EINVAL, "a list of images without a line");
+	CHECK_FAILS(dn_lines_read(&l, put_text("l", "\n\r\n"), "a list of images", false), -EINVAL,
+		    "a list of images without a line");
 	CHECK_FAILS(dn_lines_read(&l, put_text("l", ""), "a list of images", false), -EINVAL, "is empty, not a list of images");
 	CHECK_FAILS(dn_lines_read(&l, put("l", "a\nb\0c\n", 6), "a list of images", false), -EINVAL, "not a list of images");
-	CHECK_FAILS(dn_lines_read(&l, put_text("l", "version https://git-lfs.github.com/spec/v1\n"), "a list of images", false), -EINVAL,
-		    "a git-lfs pointer");
+	CHECK_FAILS(dn_lines_read(&l, put_text("l", "version https://git-lfs.github.com/spec/v1\n"), "a list of images", false),
+		    -EINVAL, "a git-lfs pointer");
 	CHECK_FAILS(dn_lines_read(&l, put_text("l", "<html>"), "a list of images", false), -EINVAL, "an HTML page");
 	CHECK_FAILS(dn_lines_read(&l, put("l", "\x89PNG\r\n\x1a\n\0\0", 10), "a list of images", false), -EINVAL, "a PNG image");
 	CHECK_FAILS(dn_lines_read(&l, in_folder("no"), "a list of images", false), -ENOENT, "no: cannot read");
@@ -94,8 +100,8 @@ static void paths_in_lists_are_files_whatever_their_names(void)
 
 	for (int i = 0; i < 4; i++)
 		put_jpeg(names[i], 20, 20, 3, i, 90);
-	snprintf(text, sizeof(text), "\xef\xbb\xbf%s/%s\r\n%s/%s\n\n%s/%s\r\n%s/%s", folder, names[0], folder, names[1], folder, names[2],
-		 folder, names[3]);
+	snprintf(text, sizeof(text), "\xef\xbb\xbf%s/%s\r\n%s/%s\n\n%s/%s\r\n%s/%s", folder, names[0], folder, names[1], folder,
+		 names[2], folder, names[3]);
 	put_text("list", text);
 	CHECK_OK_FATAL(open_as(&ds, "train=%s/list\n", &c));
 	CHECK_EQ(ds->n, 4);
@@ -138,12 +144,8 @@ static void classes_are_labels_inside_the_path(void)
 	static const struct {
 		const char *path;
 		int n, cls[4];
-	} want[] = { { "x/cat/1.jpg", 1, { 0 } },
-		     { "cat-dog-cat.jpg", 2, { 0, 1 } },
-		     { "dogcatalog.jpg", 3, { 0, 1, 3 } },
-		     { "none.jpg", 0, { 0 } },
-		     { "cow.jpg", 2, { 2, 4 } },
-		     { "ca/t.jpg", 0, { 0 } } };
+	} want[] = { { "x/cat/1.jpg", 1, { 0 } }, { "cat-dog-cat.jpg", 2, { 0, 1 } }, { "dogcatalog.jpg", 3, { 0, 1, 3 } },
+		     { "none.jpg", 0, { 0 } },	  { "cow.jpg", 2, { 2, 4 } },	      { "ca/t.jpg", 0, { 0 } } };
 	struct dn_dataset_config c = net(8, 8, 3, 5);
 	char text[1000] = "";
 	struct dn_dataset *ds = NULL;
@@ -158,7 +160,8 @@ static void classes_are_labels_inside_the_path(void)
 	CU_ASSERT(ds->has_truth);
 	CHECK_EQ(n_warnings, 1);
 	CU_ASSERT_PTR_NOT_NULL(strstr(last_warning, "list: of 6 images 2 have no label of"));
-	CU_ASSERT_PTR_NOT_NULL(strstr(last_warning, "(the first: none.jpg), 3 have several (the first: cat-dog-cat.jpg: cat, dog)"));
+	CU_ASSERT_PTR_NOT_NULL(
+		strstr(last_warning, "(the first: none.jpg), 3 have several (the first: cat-dog-cat.jpg: cat, dog)"));
 	dn_dataset_close(ds);
 	/* the same paths as links to an image, in one folder */
 	put_jpeg("l0.jpg", 10, 10, 3, 0, 90);
@@ -201,9 +204,11 @@ static void numbers_of_classes_that_differ_are_errors_with_both(void)
 	put_text("empty", "cat\n\ncow\n");
 	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\nclasses=4\n", &c), -EINVAL, "t.data:3: classes=4, but");
 	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\nclasses=4\n", &c), -EINVAL, "labels has 3 labels");
-	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\nclasses=2\n", &c), -EINVAL, "classes=2, but the net has 3 outputs");
+	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\nclasses=2\n", &c), -EINVAL,
+		    "classes=2, but the net has 3 outputs");
 	c.truths = 7;
-	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\n", &c), -EINVAL, "labels: 3 labels, but the net has 7 outputs");
+	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\n", &c), -EINVAL,
+		    "labels: 3 labels, but the net has 7 outputs");
 	c.truths = 3;
 	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\nnames=%s/names\n", &c), -EINVAL,
 		    "names: 2 names, but there are 3 classes");
@@ -232,7 +237,8 @@ static void lists_are_for_nets_that_take_images(void)
 
 	put_list(1);
 	c.inputs = 64;
-	CHECK_FAILS(open_as(&ds, "train=%s/list\n", &c), -EINVAL, "a net with width, height and channels, this one takes 64 inputs");
+	CHECK_FAILS(open_as(&ds, "train=%s/list\n", &c), -EINVAL,
+		    "a net with width, height and channels, this one takes 64 inputs");
 	c = net(8, 8, 4, 0);
 	CHECK_FAILS(open_as(&ds, "train=%s/list\n", &c), -ENOTSUP, "the net takes 4 channels; images are read as 1 (grey) or 3");
 	c = net(70000, 8, 3, 0);
@@ -273,12 +279,14 @@ static void a_tree_sets_ancestors_and_ignores_other_groups(void)
 	dn_dataset_close(ds);
 	ds = NULL;
 	put_text("tree", "animal -1\nthing -1\n");
-	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\ntree=%s/tree\n", &c), -EINVAL, "tree: 2 nodes, but there are 8 classes");
+	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\ntree=%s/tree\n", &c), -EINVAL,
+		    "tree: 2 nodes, but there are 8 classes");
 	put_text("tree", "animal -1\nthing 1\n");
 	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\ntree=%s/tree\n", &c), -EINVAL,
 		    "tree:2: the parent is 1, must be -1 or a line before");
 	put_text("tree", "animal\n");
-	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\ntree=%s/tree\n", &c), -EINVAL, "tree:1: animal: not a name and");
+	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\ntree=%s/tree\n", &c), -EINVAL,
+		    "tree:1: animal: not a name and");
 	CU_ASSERT_PTR_NULL(ds);
 }
 
@@ -286,7 +294,10 @@ static void the_hash_is_of_paths_and_classes(void)
 {
 	struct dn_dataset_config c = net(8, 8, 3, 2);
 	uint64_t h[5];
-	static const char *const lists[] = { "cat1\ndog2\n", "\xef\xbb\xbf" "cat1\r\n\r\ndog2", "dog2\ncat1\n", "cat1\ndog3\n", "cat1\ndog2\n" };
+	static const char *const lists[] = { "cat1\ndog2\n",
+					     "\xef\xbb\xbf"
+					     "cat1\r\n\r\ndog2",
+					     "dog2\ncat1\n", "cat1\ndog3\n", "cat1\ndog2\n" };
 
 	for (int i = 0; i < 5; i++) {
 		struct dn_dataset *ds = NULL;
@@ -306,8 +317,14 @@ static void the_hash_is_of_paths_and_classes(void)
 
 static void evaluation_fits_and_training_draws_by_key(void)
 {
-	struct dn_augment a = { .min_ratio = .7, .max_ratio = 1.2, .angle = 15, .aspect = 1.3, .hue = .1, .saturation = 1.5,
-				.exposure = 1.5, .flip = true };
+	struct dn_augment a = { .min_ratio = .7,
+				.max_ratio = 1.2,
+				.angle = 15,
+				.aspect = 1.3,
+				.hue = .1,
+				.saturation = 1.5,
+				.exposure = 1.5,
+				.flip = true };
 	struct dn_dataset_config c = net(12, 10, 3, 3);
 	struct dn_sample_key key = { .update = 4, .slot = 9 };
 	struct dn_dataset *ds = NULL;
@@ -331,7 +348,7 @@ static void evaluation_fits_and_training_draws_by_key(void)
 	CHECK_OK_FATAL(open_as(&ds, "train=%s/list\nlabels=%s/labels\n", &c));
 	CHECK_OK_FATAL(dn_image_read(&im, ds->name(ds, 4), 3));
 	v = dn_view_floats(im.x, im.w, im.h, 3);
-	for (int k = 0; k < 2; k++) {   /* the net's size, and another one */
+	for (int k = 0; k < 2; k++) { /* the net's size, and another one */
 		int w = k ? 16 : 12, h = k ? 16 : 10;
 
 		key.w = k ? 16 : 0;
@@ -436,15 +453,24 @@ static void damaged_cifar_files_are_refused_with_the_reason(void)
 
 /* ---- the loader over images ---- */
 
-static const struct dn_augment full = { .min_ratio = .7, .max_ratio = 1.2, .angle = 15, .aspect = 1.3, .hue = .1, .saturation = 1.5,
-					.exposure = 1.5, .flip = true };
+static const struct dn_augment full = {
+	.min_ratio = .7, .max_ratio = 1.2, .angle = 15, .aspect = 1.3, .hue = .1, .saturation = 1.5, .exposure = 1.5, .flip = true
+};
 
-static struct dn_loader_config loading(struct dn_dataset *ds, int64_t batch, int64_t subdivisions, int rank, int world, int threads)
+static struct dn_loader_config loading(struct dn_dataset *ds, int64_t batch, int64_t subdivisions, int rank, int world,
+				       int threads)
 {
 	return (struct dn_loader_config){
-		.data = ds, .order = { .n = ds->n, .shuffle = DN_SHUFFLE_EPOCH, .seed = 11 }, .batch = batch,
-		.subdivisions = subdivisions, .rank = rank, .world = world, .inputs = ds->inputs, .truths = 3,
-		.threads = threads, .first_update = 1,
+		.data = ds,
+		.order = { .n = ds->n, .shuffle = DN_SHUFFLE_EPOCH, .seed = 11 },
+		.batch = batch,
+		.subdivisions = subdivisions,
+		.rank = rank,
+		.world = world,
+		.inputs = ds->inputs,
+		.truths = 3,
+		.threads = threads,
+		.first_update = 1,
 	};
 }
 
@@ -524,7 +550,7 @@ static void sizes_change_with_the_update_alone_and_fill_the_range(void)
 		count[side / 32] += u % 40 == 1;
 	}
 	for (int k = 4; k <= 14; k++)
-		CU_ASSERT(count[k] > 120 && count[k] < 250);    /* 182 each, deviation 13 */
+		CU_ASSERT(count[k] > 120 && count[k] < 250); /* 182 each, deviation 13 */
 	put_list(5);
 	CHECK_OK_FATAL(open_as(&ds, "train=%s/list\nlabels=%s/labels\n", &c));
 	lc = loading(ds, 4, 2, 0, 1, 2);

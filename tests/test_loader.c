@@ -32,7 +32,7 @@ static void an_epoch_is_a_permutation_and_epochs_differ(void)
 		for (int i = 0; i < 101; i++)
 			CHECK_EQ(seen[i], 1);
 	}
-	CU_ASSERT(same < 60);           /* of 303; about 3 are expected of independent permutations */
+	CU_ASSERT(same < 60); /* of 303; about 3 are expected of independent permutations */
 	dn_order_cache_destroy(c);
 }
 
@@ -68,7 +68,7 @@ static void replacement_draws_evenly_and_depends_on_the_seed(void)
 		same += dn_order_at(b, i) == k;
 	}
 	for (int i = 0; i < 10; i++)
-		CU_ASSERT(count[i] > 850 && count[i] < 1150);   /* 1000 within five standard deviations of 30 */
+		CU_ASSERT(count[i] > 850 && count[i] < 1150); /* 1000 within five standard deviations of 30 */
 	CU_ASSERT(same > 850 && same < 1150);
 	dn_order_cache_destroy(a);
 	dn_order_cache_destroy(b);
@@ -126,15 +126,22 @@ static struct dn_loader_config config(struct dn_dataset *ds, int64_t batch, int6
 				      int threads)
 {
 	return (struct dn_loader_config){
-		.data = ds, .order = { .n = ds->n, .shuffle = DN_SHUFFLE_EPOCH, .seed = 11 }, .batch = batch,
-		.subdivisions = subdivisions, .rank = rank, .world = world, .inputs = ds->inputs, .truths = 4,
-		.threads = threads, .first_update = 1,
+		.data = ds,
+		.order = { .n = ds->n, .shuffle = DN_SHUFFLE_EPOCH, .seed = 11 },
+		.batch = batch,
+		.subdivisions = subdivisions,
+		.rank = rank,
+		.world = world,
+		.inputs = ds->inputs,
+		.truths = 4,
+		.threads = threads,
+		.first_update = 1,
 	};
 }
 
 /* Every rank's microbatches against the samples that the formula names: the union over ranks is what one rank gets. */
-static void check_loader(struct dn_dataset *ds, int64_t batch, int64_t subdivisions, int world, int threads,
-			 int64_t first_update, enum dn_shuffle shuffle)
+static void check_loader(struct dn_dataset *ds, int64_t batch, int64_t subdivisions, int world, int threads, int64_t first_update,
+			 enum dn_shuffle shuffle)
 {
 	int64_t b = batch / subdivisions, local = b / world;
 	struct dn_order o = { .n = ds->n, .shuffle = shuffle, .seed = 11 };
@@ -218,7 +225,7 @@ static void the_ring_is_counted_to_the_byte_and_later_batches_allocate_nothing(v
 	c = config(ds, 6, 2, 0, 1, 2);
 	c.region_activations = true;
 	CHECK_OK(dn_loader_bytes(3, 6, 4, &bytes));
-	CHECK_EQ(bytes, 3 * (128 + 64));        /* 3 * 6 * 4 = 72 and 3 * 4 * 4 = 48 bytes, rounded up to 64 */
+	CHECK_EQ(bytes, 3 * (128 + 64)); /* 3 * 6 * 4 = 72 and 3 * 4 * 4 = 48 bytes, rounded up to 64 */
 	dn_mem_stats(DN_MEM_ACTIVATIONS, &before);
 	CHECK_OK_FATAL(dn_loader_create(&l, &c));
 	dn_mem_stats(DN_MEM_ACTIVATIONS, &after);
@@ -240,7 +247,8 @@ static void the_ring_is_counted_to_the_byte_and_later_batches_allocate_nothing(v
 	dn_dataset_close(ds);
 }
 
-static int fail_on_17(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t, int64_t n_truths, int64_t *cls)
+static int fail_on_17(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
+		      int64_t n_truths, int64_t *cls)
 {
 	if (i >= 17)
 		return dn_fail(-EIO, "sample %lld cannot be read", (long long)i);
@@ -288,7 +296,7 @@ static void a_loader_with_a_full_ring_is_destroyed_at_any_time(void)
 		for (int i = 0; i < k % 5; i++)
 			CHECK_OK(dn_loader_next(l, &x, &t, &cls, NULL));
 		if (k % 3 == 0)
-			dn_sleep_us(1000);      /* lets the ring fill; the case passes whether it did or not */
+			dn_sleep_us(1000); /* lets the ring fill; the case passes whether it did or not */
 		dn_loader_destroy(l);
 	}
 	dn_dataset_close(ds);

@@ -14,7 +14,7 @@
 #include "train/metric.h"
 #include "train/optim.h"
 
-static char dir[256];                   /* of this process, made by main() */
+static char dir[256]; /* of this process, made by main() */
 static const struct dn_group alone = DN_GROUP_ALONE;
 
 static const char *path_of(const char *name)
@@ -27,11 +27,13 @@ static const char *path_of(const char *name)
 	return path[k];
 }
 
-#define HEAD(batch, subdivisions, max) "[net]\nbatch=" #batch "\nsubdivisions=" #subdivisions "\ninputs=6\nlearning_rate=.05\n" \
+#define HEAD(batch, subdivisions, max) \
+	"[net]\nbatch=" #batch "\nsubdivisions=" #subdivisions "\ninputs=6\nlearning_rate=.05\n" \
 	"momentum=.9\ndecay=.001\npolicy=constant\nmax_batches=" #max "\n"
 #define BODY "[connected]\noutput=5\nactivation=leaky\n[connected]\noutput=3\nactivation=linear\n[softmax]\n"
 #define NORM "[connected]\noutput=5\nbatch_normalize=1\nactivation=leaky\n[connected]\noutput=3\nactivation=linear\n[softmax]\n"
-#define BLOCKS "[block]\nname=a\n[connected]\noutput=5\nactivation=leaky\n[block]\nname=b\n[connected]\noutput=3\nactivation=linear\n[softmax]\n"
+#define BLOCKS \
+	"[block]\nname=a\n[connected]\noutput=5\nactivation=leaky\n[block]\nname=b\n[connected]\noutput=3\nactivation=linear\n[softmax]\n"
 
 static void open_net(struct net_help *t, const char *cfg)
 {
@@ -43,12 +45,12 @@ static void open_net(struct net_help *t, const char *cfg)
 
 struct made {
 	struct dn_dataset ds;
-	int64_t asked;                  /* by anybody: not locked, for single-threaded tests */
-	bool poisoned;                  /* sample 4 is not finite */
+	int64_t asked; /* by anybody: not locked, for single-threaded tests */
+	bool poisoned; /* sample 4 is not finite */
 };
 
-static int made_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
-		    int64_t n_truths, int64_t *cls)
+static int made_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t, int64_t n_truths,
+		    int64_t *cls)
 {
 	const struct made *m = ds->priv;
 
@@ -67,8 +69,16 @@ static int made_get(const struct dn_dataset *ds, int64_t i, const struct dn_samp
 static void make_data(struct made *m, int64_t n)
 {
 	memset(m, 0, sizeof(*m));
-	m->ds = (struct dn_dataset){ .n = n, .c = 6, .h = 1, .w = 1, .inputs = 6, .classes = 3, .has_truth = true,
-				     .hash = 42 + (uint64_t)n, .get = made_get, .priv = m };
+	m->ds = (struct dn_dataset){ .n = n,
+				     .c = 6,
+				     .h = 1,
+				     .w = 1,
+				     .inputs = 6,
+				     .classes = 3,
+				     .has_truth = true,
+				     .hash = 42 + (uint64_t)n,
+				     .get = made_get,
+				     .priv = m };
 	snprintf(m->ds.path, sizeof(m->ds.path), "made-%lld", (long long)n);
 }
 
@@ -84,7 +94,7 @@ static void sgd_follows_its_formula_in_double(void)
 
 	open_net(&t, HEAD(2, 1, 1) BODY);
 	for (int round = 0; round < 2; round++) {
-		p = t.net->params[round];               /* biases, then weights: only these decay */
+		p = t.net->params[round]; /* biases, then weights: only these decay */
 		p->lr_scale = 2;
 		CHECK_EQ(p->decay, round);
 		for (int i = 0; i < 7; i++) {
@@ -98,7 +108,7 @@ static void sgd_follows_its_formula_in_double(void)
 			want_w[i] = (float)(w[i] + .03 * 2 / 24 * vv);
 		}
 		CHECK_OK(dn_optim_range(t.net->compute, p, &u, 7, w, g, state));
-		CHECK_CLOSE(v, want_v, 7, 4e-7);        /* a handful of float roundings of 6e-8 */
+		CHECK_CLOSE(v, want_v, 7, 4e-7); /* a handful of float roundings of 6e-8 */
 		CHECK_CLOSE(w, want_w, 7, 4e-7);
 	}
 	CHECK_EQ(dn_state_count(DN_SGD), 1);
@@ -114,11 +124,12 @@ static void adam_and_adamw_follow_their_formulas_in_double(void)
 
 	for (int k = 0; k < 2; k++) {
 		struct net_help t;
-		struct dn_update u = { .optimizer = kinds[k], .images = 24, .rate = .03, .decay = .05, .beta1 = .8, .beta2 = .99,
-				       .eps = 1e-3 };
+		struct dn_update u = {
+			.optimizer = kinds[k], .images = 24, .rate = .03, .decay = .05, .beta1 = .8, .beta2 = .99, .eps = 1e-3
+		};
 
 		open_net(&t, HEAD(2, 1, 1) BODY);
-		for (int part = 0; part < 2; part++) {          /* biases, then weights: only these decay */
+		for (int part = 0; part < 2; part++) { /* biases, then weights: only these decay */
 			struct dn_param *p = t.net->params[part];
 			double want[5], wm[5] = { 0 }, wv[5] = { 0 }, decay = part ? .05 : 0;
 			float w[5], m[5] = { 0 }, v[5] = { 0 }, g[5];
@@ -137,7 +148,8 @@ static void adam_and_adamw_follow_their_formulas_in_double(void)
 						want[i] -= .06 * decay * want[i];
 					wm[i] = .8 * wm[i] + .2 * grad;
 					wv[i] = .99 * wv[i] + .01 * grad * grad;
-					want[i] -= .06 * (wm[i] / (1 - pow(.8, step))) / (sqrt(wv[i] / (1 - pow(.99, step))) + 1e-3);
+					want[i] -=
+						.06 * (wm[i] / (1 - pow(.8, step))) / (sqrt(wv[i] / (1 - pow(.99, step))) + 1e-3);
 				}
 				CHECK_OK(dn_optim_range(t.net->compute, p, &u, 5, w, g, (float *[]){ m, v }));
 			}
@@ -166,7 +178,7 @@ static void elements_get_the_same_bits_in_any_cut(void)
 		g[i] = (float)dn_rng_normal(2, 2, (uint64_t)i);
 	}
 	CHECK_OK(dn_optim_range(t.net->compute, t.net->params[1], &u, 37, w[0], g, (float *[]){ v[0] }));
-	for (int at = 0, n = 1; at < 37; at += n, n = at + 2 * n > 37 ? 37 - at : 2 * n)
+	for (int at = 0, n = 1; at<37; at += n, n = at + 2 * n> 37 ? 37 - at : 2 * n)
 		CHECK_OK(dn_optim_range(t.net->compute, t.net->params[1], &u, n, w[1] + at, g + at, (float *[]){ v[1] + at }));
 	CHECK_BITS(w[1], w[0], sizeof(w[0]));
 	CHECK_BITS(v[1], v[0], sizeof(v[0]));
@@ -178,7 +190,10 @@ static void elements_get_the_same_bits_in_any_cut(void)
 static void planned_bytes_are_what_is_allocated(void)
 {
 	static const char *const cfgs[] = {
-		HEAD(8, 1, 1) BODY, HEAD(8, 2, 1) BODY, HEAD(8, 4, 1) BLOCKS, HEAD(8, 1, 1) NORM,
+		HEAD(8, 1, 1) BODY,
+		HEAD(8, 2, 1) BODY,
+		HEAD(8, 4, 1) BLOCKS,
+		HEAD(8, 1, 1) NORM,
 		HEAD(8, 2, 1) "[connected]\noutput=5\nstopbackward=1\n[connected]\noutput=3\n[softmax]\n",
 	};
 	for (size_t i = 0; i < sizeof(cfgs) / sizeof(cfgs[0]); i++) {
@@ -260,7 +275,7 @@ static void subdivisions_give_the_same_update(void)
 	/* only the order of at most 8 float additions differs: rounding of a gradient times rate / 8 */
 	CHECK_CLOSE(two, one, 53, 2e-7);
 	CHECK_CLOSE(four, one, 53, 2e-7);
-	CHECK_BITS(blocks, four, 53 * sizeof(float));   /* blocks share the slot and change nothing */
+	CHECK_BITS(blocks, four, 53 * sizeof(float)); /* blocks share the slot and change nothing */
 }
 
 static void rolling_statistics_move_by_a_hundredth(void)
@@ -280,7 +295,7 @@ static void rolling_statistics_move_by_a_hundredth(void)
 		want[i] = (float)(.99 * (i + 1) + .01 * p->stat[i]);
 	}
 	CHECK_OK(t.net->store.ops->stats(t.net->store.self, t.net));
-	CHECK_CLOSE(p->value, want, 5, 2e-7);           /* .99f and two roundings */
+	CHECK_CLOSE(p->value, want, 5, 2e-7); /* .99f and two roundings */
 	net_help_close(&t);
 }
 
@@ -355,7 +370,7 @@ static void every_image_is_evaluated_once_in_lists_of_any_length(void)
 		struct made d;
 
 		make_data(&d, n);
-		open_net(&t, HEAD(16, 2, 1) BODY);      /* 8 images a pass */
+		open_net(&t, HEAD(16, 2, 1) BODY); /* 8 images a pass */
 		CHECK_OK_FATAL(dn_evaluate(t.net, &d.ds, 2, &alone, see, &s, &m));
 		CHECK_EQ(m.images, n);
 		CHECK_EQ(s.n, n);
@@ -363,7 +378,7 @@ static void every_image_is_evaluated_once_in_lists_of_any_length(void)
 		CHECK_EQ(m.top1, s.top1);
 		CHECK_EQ(m.topk, s.top2);
 		CHECK_EQ(m.top, 2);
-		CU_ASSERT_DOUBLE_EQUAL(m.loss, s.loss, 1e-6 * (double)n);       /* float costs, summed in double */
+		CU_ASSERT_DOUBLE_EQUAL(m.loss, s.loss, 1e-6 * (double)n); /* float costs, summed in double */
 		net_help_close(&t);
 	}
 }
@@ -464,8 +479,14 @@ static void open_run(struct run *r, const char *cfg, const char *folder, int64_t
 	make_data(&r->valid, 13);
 	open_net(&r->t, cfg);
 	r->c = (struct dn_loop_config){
-		.backup = path_of(folder), .base = "tiny", .data_path = "tiny.data", .keep = 3, .top = 2, .seed = 3,
-		.shuffle = DN_SHUFFLE_EPOCH, .loader_threads = 2,
+		.backup = path_of(folder),
+		.base = "tiny",
+		.data_path = "tiny.data",
+		.keep = 3,
+		.top = 2,
+		.seed = 3,
+		.shuffle = DN_SHUFFLE_EPOCH,
+		.loader_threads = 2,
 		.events = { on_step, on_saved, on_valid, &r->e },
 	};
 }
@@ -567,9 +588,12 @@ static double number_of(const cJSON *j, const char *key)
 static void the_log_has_its_events_and_fields(void)
 {
 	static const struct dn_option table[] = {
-		{ .key = "flag", .type = DN_OPT_SWITCH }, { .key = "n", .type = DN_OPT_INT, .def = "7" },
-		{ .key = "x", .type = DN_OPT_FLOAT, .def = ".5" }, { .key = "s", .type = DN_OPT_STRING, .def = "a\"b" },
-		{ .key = "u", .type = DN_OPT_INT }, { .key = NULL },
+		{ .key = "flag", .type = DN_OPT_SWITCH },
+		{ .key = "n", .type = DN_OPT_INT, .def = "7" },
+		{ .key = "x", .type = DN_OPT_FLOAT, .def = ".5" },
+		{ .key = "s", .type = DN_OPT_STRING, .def = "a\"b" },
+		{ .key = "u", .type = DN_OPT_INT },
+		{ .key = NULL },
 	};
 	struct dn_options *o;
 	struct run r;
@@ -590,7 +614,8 @@ static void the_log_has_its_events_and_fields(void)
 	CHECK_OK_FATAL(dn_loop_run(r.l));
 	all = read_log("b.log");
 	n = cJSON_GetArraySize(all);
-	cJSON_ArrayForEach(j, all) {
+	cJSON_ArrayForEach(j, all)
+	{
 		const char *event = text_of(j, "event");
 
 		CHECK_EQ(number_of(j, "v"), 1);
@@ -617,7 +642,7 @@ static void the_log_has_its_events_and_fields(void)
 	}
 	CHECK_EQ(steps, 6);
 	CHECK_EQ(valids, 1);
-	CHECK_EQ(saves, 2 + 1 + 3 + 1);         /* checkpoints, the epoch, the final files, the best */
+	CHECK_EQ(saves, 2 + 1 + 3 + 1); /* checkpoints, the epoch, the final files, the best */
 	j = cJSON_GetArrayItem(all, 0);
 	CHECK_STR(text_of(j, "cfg"), "t.cfg");
 	CHECK_STR(text_of(j, "backend"), "ref");
@@ -697,8 +722,8 @@ static void resume_equals_uninterrupted(const char *cfg)
 
 	open_run(&r, cfg, "r2", 30);
 	CHECK_OK_FATAL(create(&r));
-	CHECK_OK_FATAL(dn_loop_step(r.l, &s));          /* a loader that has to be thrown away */
-	CHECK_EQ(dn_ckpt_newest(path_of("r/tiny.ckpt")), 12);   /* the end is kept as well */
+	CHECK_OK_FATAL(dn_loop_step(r.l, &s));		      /* a loader that has to be thrown away */
+	CHECK_EQ(dn_ckpt_newest(path_of("r/tiny.ckpt")), 12); /* the end is kept as well */
 	CHECK_OK_FATAL(dn_loop_resume(r.l, path_of("r/tiny.ckpt/7")));
 	CHECK_EQ(dn_loop_batch_number(r.l), 7);
 	CHECK_OK_FATAL(dn_loop_run(r.l));
@@ -891,10 +916,10 @@ static void a_run_on_arrays_with_dense_targets_keeps_the_lowest_loss(void)
 	CHECK_OK_FATAL(dn_loop_create(&r.l, r.t.net, train, valid, &alone, &r.c));
 	CHECK_OK_FATAL(dn_loop_run(r.l));
 	CHECK_EQ(r.e.valids, 2);
-	CHECK_EQ(r.e.top1 == 0, 1);             /* no classes to count */
+	CHECK_EQ(r.e.top1 == 0, 1); /* no classes to count */
 	CHECK_EQ(dn_ckpt_newest(path_of("d/tiny.ckpt")), 40);
 	CU_ASSERT_FALSE(there("d/tiny.ckpt/37"));
-	CU_ASSERT_TRUE(there("d/tiny.ckpt/38/meta.json"));      /* one a step, of which three are kept */
+	CU_ASSERT_TRUE(there("d/tiny.ckpt/38/meta.json")); /* one a step, of which three are kept */
 	CHECK_OK_FATAL(dn_weights_load(r.t.net, path_of("d/tiny_best.weights"), -1, false, NULL));
 	CHECK_OK_FATAL(dn_evaluate(r.t.net, valid, 1, &alone, NULL, NULL, &m));
 	CU_ASSERT_TRUE(m.loss < 30 * .5);
@@ -1036,8 +1061,16 @@ static void *member_main(void *arg)
 	make_data(&r->valid, 13);
 	r->train.poisoned = m->poisoned;
 	r->c = (struct dn_loop_config){
-		.backup = m->folder, .base = "crew", .keep = 3, .top = 2, .seed = 3, .loader_threads = 1, .save_every = 2,
-		.valid_every = 2, .shuffle = DN_SHUFFLE_OFF, .events = { on_step, on_saved, on_valid, &r->e },
+		.backup = m->folder,
+		.base = "crew",
+		.keep = 3,
+		.top = 2,
+		.seed = 3,
+		.loader_threads = 1,
+		.save_every = 2,
+		.valid_every = 2,
+		.shuffle = DN_SHUFFLE_OFF,
+		.events = { on_step, on_saved, on_valid, &r->e },
 		.log_path = path_of("crew.log"),
 	};
 	m->err = net_help_build(&r->t, "ref", m->cfg, &o);
@@ -1127,7 +1160,7 @@ static void all_ranks_name_the_one_whose_loss_is_bad(void)
 
 	snprintf(folder, sizeof(folder), "%s/crew2", dir);
 	CHECK_OK_FATAL(dn_remove_tree(folder));
-	run_crew(m, folder, 2);                 /* of 6 images a pass, sample 4 is rank 2's */
+	run_crew(m, folder, 2); /* of 6 images a pass, sample 4 is rank 2's */
 	for (int r = 0; r < RANKS; r++) {
 		CHECK_EQ(m[r].err, -EDOM);
 		CHECK_STR(m[r].message, "rank 2: step 1: block a: loss is nan");
@@ -1142,13 +1175,15 @@ static const struct check_case cases[] = {
 	{ "adam_and_adamw_follow_their_formulas_in_double", adam_and_adamw_follow_their_formulas_in_double },
 	{ "elements_get_the_same_bits_in_any_cut", elements_get_the_same_bits_in_any_cut },
 	{ "planned_bytes_are_what_is_allocated", planned_bytes_are_what_is_allocated },
-	{ "tensors_lie_on_boundaries_and_frozen_ones_have_no_gradient", tensors_lie_on_boundaries_and_frozen_ones_have_no_gradient },
+	{ "tensors_lie_on_boundaries_and_frozen_ones_have_no_gradient",
+	  tensors_lie_on_boundaries_and_frozen_ones_have_no_gradient },
 	{ "subdivisions_give_the_same_update", subdivisions_give_the_same_update },
 	{ "rolling_statistics_move_by_a_hundredth", rolling_statistics_move_by_a_hundredth },
 	{ "ranges_are_read_and_written_with_bounds", ranges_are_read_and_written_with_bounds },
 	{ "top_k_orders_ties_by_index_and_nan_last", top_k_orders_ties_by_index_and_nan_last },
 	{ "every_image_is_evaluated_once_in_lists_of_any_length", every_image_is_evaluated_once_in_lists_of_any_length },
-	{ "evaluation_works_without_truth_and_leaves_the_net_as_it_was", evaluation_works_without_truth_and_leaves_the_net_as_it_was },
+	{ "evaluation_works_without_truth_and_leaves_the_net_as_it_was",
+	  evaluation_works_without_truth_and_leaves_the_net_as_it_was },
 	{ "a_run_learns_and_leaves_its_files", a_run_learns_and_leaves_its_files },
 	{ "of_equal_evaluations_the_first_is_the_best", of_equal_evaluations_the_first_is_the_best },
 	{ "the_log_has_its_events_and_fields", the_log_has_its_events_and_fields },
@@ -1156,7 +1191,8 @@ static const struct check_case cases[] = {
 	{ "a_resumed_run_equals_an_uninterrupted_one", a_resumed_run_equals_an_uninterrupted_one },
 	{ "a_resumed_adam_equals_an_uninterrupted_one", a_resumed_adam_equals_an_uninterrupted_one },
 	{ "resuming_another_run_is_refused_unless_forced", resuming_another_run_is_refused_unless_forced },
-	{ "a_loss_that_is_not_finite_ends_the_run_without_final_files", a_loss_that_is_not_finite_ends_the_run_without_final_files },
+	{ "a_loss_that_is_not_finite_ends_the_run_without_final_files",
+	  a_loss_that_is_not_finite_ends_the_run_without_final_files },
 	{ "weights_past_the_last_batch_warn_and_still_write_files", weights_past_the_last_batch_warn_and_still_write_files },
 	{ "what_cannot_be_written_is_refused_before_step_1", what_cannot_be_written_is_refused_before_step_1 },
 	{ "a_run_on_arrays_with_dense_targets_keeps_the_lowest_loss", a_run_on_arrays_with_dense_targets_keeps_the_lowest_loss },

@@ -8,31 +8,31 @@
 #include <string.h>
 #include "coll.h"
 
-#define RING 64u                        /* messages of a pair under way */
+#define RING 64u /* messages of a pair under way */
 
 struct message {
 	const void *from;
 	void *to;
 	size_t sent_bytes, wanted_bytes;
 	bool sent, wanted;
-	int ended;                      /* sides that know that it is complete; at 2 the entry is free again */
+	int ended; /* sides that know that it is complete; at 2 the entry is free again */
 };
 
-struct pair {                           /* from one rank to another on one channel */
+struct pair { /* from one rank to another on one channel */
 	uint64_t n_sent, n_wanted;
 	struct message ring[RING];
 };
 
 struct fsdp_hub {
-	pthread_mutex_t lock;           /* guards all below */
+	pthread_mutex_t lock; /* guards all below */
 	int world;
-	int n_numbers;                  /* channels seen so far */
-	struct pair **pairs;            /* [n_numbers][world * world] */
-	bool *gone;                     /* [world]: a channel of this rank was destroyed */
+	int n_numbers;	     /* channels seen so far */
+	struct pair **pairs; /* [n_numbers][world * world] */
+	bool *gone;	     /* [world]: a channel of this rank was destroyed */
 };
 
 struct local_channel {
-	struct fsdp_channel ch;         /* first */
+	struct fsdp_channel ch; /* first */
 	struct fsdp_hub *hub;
 	int number;
 };

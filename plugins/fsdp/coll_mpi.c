@@ -8,7 +8,7 @@
 _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request handle does not fit");
 
 struct mpi_channel {
-	struct fsdp_channel ch;         /* first */
+	struct fsdp_channel ch; /* first */
 	MPI_Comm comm;
 };
 

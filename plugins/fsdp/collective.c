@@ -10,7 +10,7 @@
 #include "watch.h"
 
 #define MESSAGE_FLOATS ((int64_t)(FSDP_MESSAGE_MAX / sizeof(float)))
-#define NAMED_RANKS 8                   /* in a message about late ranks */
+#define NAMED_RANKS 8 /* in a message about late ranks */
 
 /* --- who is late --- */
 
@@ -21,8 +21,7 @@ static const char *process_trouble(const struct fsdp_channel *c, int rank)
 	return !s || s == 'Z' || s == 'X' ? " (gone)" : s == 'T' || s == 't' ? " (stopped)" : "";
 }
 
-void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, int peer), const void *arg, char *out,
-		  size_t cap)
+void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, int peer), const void *arg, char *out, size_t cap)
 {
 	int64_t paused = c->watch ? fsdp_watch_pause_ms(c->watch) : 0;
 	int n_dead = 0, n_late = 0, named = 0;
@@ -120,7 +119,7 @@ int fsdp_gather_start(void *arg)
 	for (int m = 0; m < n_messages(g->len); m++) {
 		int64_t at = m * MESSAGE_FLOATS, n = g->len - at < MESSAGE_FLOATS ? g->len - at : MESSAGE_FLOATS;
 
-		for (int k = 1; k < ch->world; k++) {   /* everybody begins with another peer */
+		for (int k = 1; k < ch->world; k++) { /* everybody begins with another peer */
 			int to = (ch->rank + k) % ch->world, from = (ch->rank - k + ch->world) % ch->world;
 			struct fsdp_request *q = &g->req[m * ch->world * 2];
 			size_t bytes = (size_t)n * sizeof(float);

@@ -9,12 +9,15 @@
 
 enum kind { AGREE = 0x66736470, SUM, COMPARE, GATHER };
 
-#define INLINE_YIELDS 200               /* then naps */
+#define INLINE_YIELDS 200 /* then naps */
 
 static const char *kind_name(uint32_t k)
 {
-	return k == AGREE ? "an agreement" : k == SUM ? "a sum" : k == COMPARE ? "a comparison" : k == GATHER ?
-	       "a gathering of texts" : "something unknown";
+	return k == AGREE     ? "an agreement"
+	       : k == SUM     ? "a sum"
+	       : k == COMPARE ? "a comparison"
+	       : k == GATHER  ? "a gathering of texts"
+			      : "something unknown";
 }
 
 int fsdp_control_init(struct fsdp_control *c, struct fsdp_channel *ch, int64_t timeout_ms)
@@ -144,11 +147,11 @@ static int head_check(const struct fsdp_control *c, int q)
 	const struct fsdp_control_header *h = &c->peers[q].head;
 
 	if (h->kind != c->brief.kind)
-		return dn_fail(-EPROTO, "%s: rank %d is at %s, rank %d at %s", c->label, c->ch->rank, kind_name(c->brief.kind),
-			       q, kind_name(h->kind));
+		return dn_fail(-EPROTO, "%s: rank %d is at %s, rank %d at %s", c->label, c->ch->rank, kind_name(c->brief.kind), q,
+			       kind_name(h->kind));
 	if (h->bytes > FSDP_MESSAGE_MAX)
-		return dn_fail(-EPROTO, "%s: rank %d announces %llu bytes, at most %u", c->label, q,
-			       (unsigned long long)h->bytes, FSDP_MESSAGE_MAX);
+		return dn_fail(-EPROTO, "%s: rank %d announces %llu bytes, at most %u", c->label, q, (unsigned long long)h->bytes,
+			       FSDP_MESSAGE_MAX);
 	return 0;
 }
 
@@ -240,7 +243,7 @@ int fsdp_control_agree(struct fsdp_control *c, int err, const char *what)
 
 	snprintf(text, sizeof(text), "%s", err ? dn_message() : "");
 	e = tell(c, what, AGREE, err, text, strlen(text), true);
-	if (e)                          /* the first cause is worth more than what followed from it */
+	if (e) /* the first cause is worth more than what followed from it */
 		return err ? dn_fail(err, "%s", text) : e;
 	for (int q = 0; q < c->ch->world; q++) {
 		const struct fsdp_control_peer *p = &c->peers[q];
@@ -319,12 +322,12 @@ static int compare_with_first(struct fsdp_control *c, int q)
 		if (!more0 && !moreq)
 			return 0;
 		if (more0 != moreq || strcmp(a.name, b.name))
-			return moreq && !has_item(&c->peers[0], b.name) ?
-				dn_fail(-EINVAL, "rank %d: %s is %s, rank 0 has none", q, b.name, b.value) :
-				more0 && !has_item(&c->peers[q], a.name) ?
-				dn_fail(-EINVAL, "rank %d: has no %s, rank 0 has %s", q, a.name, a.value) :
-				dn_fail(-EPROTO, "rank %d: compares %s, rank 0 %s", q, moreq ? b.name : "nothing more",
-					more0 ? a.name : "nothing more");
+			return moreq && !has_item(&c->peers[0], b.name)
+				       ? dn_fail(-EINVAL, "rank %d: %s is %s, rank 0 has none", q, b.name, b.value)
+			       : more0 && !has_item(&c->peers[q], a.name)
+				       ? dn_fail(-EINVAL, "rank %d: has no %s, rank 0 has %s", q, a.name, a.value)
+				       : dn_fail(-EPROTO, "rank %d: compares %s, rank 0 %s", q, moreq ? b.name : "nothing more",
+						 more0 ? a.name : "nothing more");
 		if (strcmp(a.value, b.value))
 			return dn_fail(-EINVAL, "rank %d: %s is %s, rank 0 has %s", q, b.name, b.value, a.value);
 	}
@@ -363,7 +366,7 @@ int fsdp_control_gather(struct fsdp_control *c, const char *what, const void *mi
 		return 0;
 	}
 	for (int q = 0; q < c->ch->world; q++)
-		total += c->peers[q].head.bytes;        /* world times 64 MiB at most */
+		total += c->peers[q].head.bytes; /* world times 64 MiB at most */
 	text = dn_alloc(total + 1);
 	if (!text)
 		return -ENOMEM;
@@ -388,8 +391,8 @@ static int span_post(struct fsdp_control *c)
 	char *p = (char *)s->p + c->span_at;
 
 	c->span_at += bytes;
-	return c->span_send ? c->ch->ops->send(c->ch, s->peer, p, bytes, &c->span_req) :
-			      c->ch->ops->recv(c->ch, s->peer, p, bytes, &c->span_req);
+	return c->span_send ? c->ch->ops->send(c->ch, s->peer, p, bytes, &c->span_req)
+			    : c->ch->ops->recv(c->ch, s->peer, p, bytes, &c->span_req);
 }
 
 static int span_start(void *arg)

@@ -6,9 +6,13 @@
 #define FSDP_CONTROL_H
 #include "coll.h"
 
-struct fsdp_control_header { uint32_t kind; int32_t err; uint64_t bytes; };
+struct fsdp_control_header {
+	uint32_t kind;
+	int32_t err;
+	uint64_t bytes;
+};
 
-struct fsdp_control_peer {              /* what one rank has to say in an operation */
+struct fsdp_control_peer { /* what one rank has to say in an operation */
 	struct fsdp_control_header head;
 	char *body;
 	size_t cap;
@@ -16,19 +20,23 @@ struct fsdp_control_peer {              /* what one rank has to say in an operat
 	struct fsdp_request send_head, send_body, recv_head, recv_body;
 };
 
-struct fsdp_span { int peer; void *p; size_t bytes; };
+struct fsdp_span {
+	int peer;
+	void *p;
+	size_t bytes;
+};
 
 struct fsdp_control {
-	struct fsdp_channel *ch;        /* owned */
+	struct fsdp_channel *ch; /* owned */
 	int64_t timeout_ms;
-	struct dn_device *dev;          /* NULL before attach */
+	struct dn_device *dev; /* NULL before attach */
 	struct dn_stream *st;
 	char label[128];
-	int agreed;                     /* error that the last operation gave on all ranks alike, 0 = none */
-	struct fsdp_control_peer *peers;        /* [world]; our own entry holds what we say */
-	struct fsdp_control_header brief;       /* without body, to those who do not want it */
+	int agreed;			  /* error that the last operation gave on all ranks alike, 0 = none */
+	struct fsdp_control_peer *peers;  /* [world]; our own entry holds what we say */
+	struct fsdp_control_header brief; /* without body, to those who do not want it */
 	bool body_to_all;
-	struct fsdp_span *spans;        /* [world] of a transfer */
+	struct fsdp_span *spans; /* [world] of a transfer */
 	int n_spans, span;
 	size_t span_at;
 	bool span_send;

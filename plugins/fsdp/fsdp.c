@@ -84,8 +84,8 @@ static int fsdp_net_ready(void *self, struct dn_run *r)
 	if (err)
 		return err;
 	if (r->group.rank == 0)
-		dn_log("fsdp", DN_LOG_INFO, "plan %016llx: %d blocks, %d ranks, %zu bytes a rank", (unsigned long long)f->plan->hash,
-		       f->plan->n_blocks, r->group.world, f->plan->total_bytes);
+		dn_log("fsdp", DN_LOG_INFO, "plan %016llx: %d blocks, %d ranks, %zu bytes a rank",
+		       (unsigned long long)f->plan->hash, f->plan->n_blocks, r->group.world, f->plan->total_bytes);
 	r->dev->be->set_timeout(r->dev, f->opt.timeout_ms);
 	return fsdp_store_attach(r->net, f->mesh, f->plan);
 }

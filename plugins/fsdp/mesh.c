@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "mesh.h"
 
-#define OTHERS_SPEAK_MS 200             /* before an abort: messages of other ranks get out, too */
+#define OTHERS_SPEAK_MS 200 /* before an abort: messages of other ranks get out, too */
 #define FINALIZE_MS 10000
 
 /* --- MPI --- */
@@ -46,7 +46,8 @@ static int mpi_host(struct fsdp_mesh *m)
 	int mine[2] = { m->rank, (int)getpid() }, *all = NULL, err;
 	MPI_Comm host;
 
-	err = mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+	err = mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+			"MPI_Comm_split_type");
 	if (err)
 		return err;
 	err = mpi_check(MPI_Comm_size(host, &m->ranks_on_host), "MPI_Comm_size");
@@ -79,8 +80,10 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 	if (err)
 		return err;
 	if (l->by && l->size != m->world)
-		return dn_fail(-EINVAL, "start-up: %d processes were launched (%s), but MPI's world has %d: the launcher belongs to "
-			       "another MPI than the plugin; use that MPI's mpirun", l->size, l->by, m->world);
+		return dn_fail(-EINVAL,
+			       "start-up: %d processes were launched (%s), but MPI's world has %d: the launcher belongs to "
+			       "another MPI than the plugin; use that MPI's mpirun",
+			       l->size, l->by, m->world);
 	m->pids = dn_calloc((size_t)m->world, sizeof(*m->pids));
 	if (!m->pids)
 		return -ENOMEM;
@@ -149,7 +152,8 @@ int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t time
 
 	dn_launch_read(&l);
 	if (t == FSDP_LOCAL && l.size > 1)
-		return dn_fail(-EINVAL, "start-up: collectives=local is for one rank, %d processes were launched (%s)", l.size, l.by);
+		return dn_fail(-EINVAL, "start-up: collectives=local is for one rank, %d processes were launched (%s)", l.size,
+			       l.by);
 	m = dn_zalloc(sizeof(*m));
 	if (!m)
 		return -ENOMEM;
@@ -187,8 +191,9 @@ void fsdp_mesh_destroy(struct fsdp_mesh *m)
 	fsdp_control_fini(&m->control);
 	if (m->mpi) {
 		if (m->watch)
-			fsdp_watch_limit(m->watch, "end: MPI_Finalize", m->timeout_ms && m->timeout_ms < FINALIZE_MS ?
-					 m->timeout_ms : FINALIZE_MS, m->late_status);
+			fsdp_watch_limit(m->watch, "end: MPI_Finalize",
+					 m->timeout_ms && m->timeout_ms < FINALIZE_MS ? m->timeout_ms : FINALIZE_MS,
+					 m->late_status);
 		if (MPI_Finalize() != MPI_SUCCESS)
 			dn_log("fsdp", DN_LOG_WARN, "MPI_Finalize failed");
 	}

@@ -12,15 +12,15 @@ enum fsdp_transport { FSDP_AUTO, FSDP_MPI, FSDP_LOCAL };
 
 struct fsdp_mesh {
 	int rank, world, ranks_on_host;
-	bool mpi;                       /* started by us: to be ended by us */
-	int *pids;                      /* [world], 0 = on another host */
-	struct fsdp_hub *hub;           /* owned, of a single rank without MPI */
+	bool mpi;	      /* started by us: to be ended by us */
+	int *pids;	      /* [world], 0 = on another host */
+	struct fsdp_hub *hub; /* owned, of a single rank without MPI */
 	struct fsdp_channel *gather, *reduce;
 	struct fsdp_control control;
-	struct fsdp_watch *watch;       /* NULL without a launcher */
-	const char *last_block;         /* updated last, for messages; borrowed from the plan, NULL = none */
+	struct fsdp_watch *watch; /* NULL without a launcher */
+	const char *last_block;	  /* updated last, for messages; borrowed from the plan, NULL = none */
 	int64_t timeout_ms;
-	int late_status;                /* exit status when the end itself hangs */
+	int late_status; /* exit status when the end itself hangs */
 };
 
 /** fsdp_mesh_create() - one rank alone, or all that the launcher started (collective) */

@@ -7,54 +7,54 @@
 #define FSDP_PLAN_H
 #include "plugin/plugin.h"
 
-#define FSDP_ALIGN 16           /* elements: every tensor in a block and every shard start on DN_ALIGN bytes */
-#define FSDP_PIECE_BYTES (1u << 20)     /* largest piece of an exchange */
+#define FSDP_ALIGN 16		    /* elements: every tensor in a block and every shard start on DN_ALIGN bytes */
+#define FSDP_PIECE_BYTES (1u << 20) /* largest piece of an exchange */
 #define FSDP_MAX_WAITS 6
 
 enum fsdp_prefetch { FSDP_PRE, FSDP_POST, FSDP_NONE };
 
-struct fsdp_options {           /* [fsdp], resolved */
-	const char *blocks;             /* "auto", "each", "whole", "size:16M", "type:SECTION", "at:0,3,7" */
-	bool blocks_given;              /* on the command line: wins over markers */
-	int limit;                      /* parameter slots K */
-	int grad_slots;                 /* M */
+struct fsdp_options {	    /* [fsdp], resolved */
+	const char *blocks; /* "auto", "each", "whole", "size:16M", "type:SECTION", "at:0,3,7" */
+	bool blocks_given;  /* on the command line: wins over markers */
+	int limit;	    /* parameter slots K */
+	int grad_slots;	    /* M */
 	enum fsdp_prefetch prefetch;
-	int depth;                      /* blocks ahead, <= limit - 1 */
-	int64_t timeout_ms;             /* 0 = none */
+	int depth;	    /* blocks ahead, <= limit - 1 */
+	int64_t timeout_ms; /* 0 = none */
 };
 
-struct fsdp_tensor {            /* a trained param in its block's flat buffer */
-	int param;                      /* in net->params */
+struct fsdp_tensor { /* a trained param in its block's flat buffer */
+	int param;   /* in net->params */
 	int block;
 	int64_t n;
-	int64_t offset;                 /* in the block's flat buffer, multiple of FSDP_ALIGN */
+	int64_t offset; /* in the block's flat buffer, multiple of FSDP_ALIGN */
 };
 
-struct fsdp_gap {               /* elements between tensors and at the end that must be zero */
+struct fsdp_gap { /* elements between tensors and at the end that must be zero */
 	int64_t offset, n;
 };
 
 struct fsdp_block {
 	char name[DN_BLOCK_NAME_MAX];
-	int first, last;                /* layers */
-	int first_tensor, n_tensors;    /* in plan->tensors */
-	int first_gap, n_gaps;          /* in plan->gaps */
-	int64_t params;                 /* trained elements, without padding */
-	int64_t padded;                 /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
-	int64_t shard;                  /* L = T / world */
-	int64_t shard_offset;           /* of this block's shard in the PARAMS region (elements; the same on all ranks) */
-	int64_t grad_offset;            /* in the GRADS and OPTIMIZER regions; -1 when nothing in it learns */
-	bool gathered;                  /* has trained params: gathered before forward */
-	bool learns;                    /* has a gradient: reduced and updated */
-	bool backward_gather;           /* gathered again for backward (not resident at the turn, values are read) */
-	bool resident;                  /* stays gathered at the turn */
-	bool has_stats;                 /* has BUFFER params with a statistic */
-	bool in_backward;               /* its backward runs at all */
-	int slot, grad_slot;            /* -1 = none */
+	int first, last;	     /* layers */
+	int first_tensor, n_tensors; /* in plan->tensors */
+	int first_gap, n_gaps;	     /* in plan->gaps */
+	int64_t params;		     /* trained elements, without padding */
+	int64_t padded;		     /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
+	int64_t shard;		     /* L = T / world */
+	int64_t shard_offset;	     /* of this block's shard in the PARAMS region (elements; the same on all ranks) */
+	int64_t grad_offset;	     /* in the GRADS and OPTIMIZER regions; -1 when nothing in it learns */
+	bool gathered;		     /* has trained params: gathered before forward */
+	bool learns;		     /* has a gradient: reduced and updated */
+	bool backward_gather;	     /* gathered again for backward (not resident at the turn, values are read) */
+	bool resident;		     /* stays gathered at the turn */
+	bool has_stats;		     /* has BUFFER params with a statistic */
+	bool in_backward;	     /* its backward runs at all */
+	int slot, grad_slot;	     /* -1 = none */
 	/* BUFFERS region, elements: first the rolling statistics of all buffer params, each at a multiple of FSDP_ALIGN, in file
 	 * order; then, in training, one vector with this microbatch's statistics of those that are not frozen, spaced likewise */
-	int64_t rolling_offset, n_rolling;      /* of the region, padding included */
-	int64_t stats_offset, n_stats;          /* of the vector, padding included */
+	int64_t rolling_offset, n_rolling; /* of the region, padding included */
+	int64_t stats_offset, n_stats;	   /* of the vector, padding included */
 };
 
 enum fsdp_op_kind { FSDP_GATHER, FSDP_FORWARD, FSDP_RELEASE, FSDP_BACKWARD, FSDP_REDUCE, FSDP_UPDATE, FSDP_STATS, FSDP_OP_KINDS };
@@ -66,22 +66,22 @@ enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_QUEUES };
 struct fsdp_op {
 	enum fsdp_op_kind kind;
 	enum fsdp_queue queue;
-	int block;                      /* stats: the last block with statistics */
-	int micro;                      /* microbatch of the step; update: the last */
-	bool backward;                  /* a gather for the backward pass */
+	int block;     /* stats: the last block with statistics */
+	int micro;     /* microbatch of the step; update: the last */
+	bool backward; /* a gather for the backward pass */
 	int n_waits;
-	int waits[FSDP_MAX_WAITS];      /* event numbers */
-	int records;                    /* event number, -1 = none */
+	int waits[FSDP_MAX_WAITS]; /* event numbers */
+	int records;		   /* event number, -1 = none */
 };
 
 struct fsdp_schedule {
 	int n_ops, cap;
-	struct fsdp_op *ops;            /* in host order */
+	struct fsdp_op *ops; /* in host order */
 };
 
 struct fsdp_slot {
-	int64_t elements;               /* the largest block assigned to it */
-	int64_t offset;                 /* in its region (elements) */
+	int64_t elements; /* the largest block assigned to it */
+	int64_t offset;	  /* in its region (elements) */
 };
 
 struct fsdp_plan {
@@ -92,27 +92,27 @@ struct fsdp_plan {
 	struct fsdp_tensor *tensors;
 	int n_gaps;
 	struct fsdp_gap *gaps;
-	int *tensor_of_param;           /* [n_params] index in tensors, -1 for buffers */
+	int *tensor_of_param; /* [n_params] index in tensors, -1 for buffers */
 	int n_params;
 	int n_slots, n_grad_slots;
 	struct fsdp_slot *slots, *grad_slots;
 	int64_t subdivisions;
 	int n_states;
-	struct fsdp_schedule step;      /* one training step: all microbatches and the update; empty in inference */
-	struct fsdp_schedule eval;      /* one forward pass without gradients */
-	int64_t n_rolling;              /* elements of all rolling statistics, padding included */
-	int64_t n_stats;                /* elements of all statistics, padding included, exchanged as one message */
-	int stats_block;                /* last block with statistics, -1 = none */
-	size_t piece_bytes;             /* of a reduction: min(FSDP_PIECE_BYTES, largest shard) */
-	size_t reduce_staging_bytes;    /* 2 * (world - 1) pieces */
-	size_t stats_staging_bytes;             /* every rank's statistics: world * n_stats * 4, 0 for one rank; behind the pieces */
+	struct fsdp_schedule step;   /* one training step: all microbatches and the update; empty in inference */
+	struct fsdp_schedule eval;   /* one forward pass without gradients */
+	int64_t n_rolling;	     /* elements of all rolling statistics, padding included */
+	int64_t n_stats;	     /* elements of all statistics, padding included, exchanged as one message */
+	int stats_block;	     /* last block with statistics, -1 = none */
+	size_t piece_bytes;	     /* of a reduction: min(FSDP_PIECE_BYTES, largest shard) */
+	size_t reduce_staging_bytes; /* 2 * (world - 1) pieces */
+	size_t stats_staging_bytes;  /* every rank's statistics: world * n_stats * 4, 0 for one rank; behind the pieces */
 	size_t planned[DN_MEM_PLANNED];
 	size_t total_bytes;
 	size_t replicated[DN_MEM_PLANNED];
 	size_t replicated_bytes;
-	uint64_t gather_bytes, gather_calls;    /* sent per rank and step */
+	uint64_t gather_bytes, gather_calls; /* sent per rank and step */
 	uint64_t reduce_bytes, reduce_calls;
-	uint64_t hash;                  /* layout, schedule, collectives; not workspace */
+	uint64_t hash; /* layout, schedule, collectives; not workspace */
 	struct fsdp_options opt;
 	struct dn_facts facts;
 };
@@ -150,8 +150,15 @@ int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const ch
 int fsdp_plan_print(const struct fsdp_plan *p, const struct dn_net *net, FILE *out);
 
 /* limiter.c: slots as the plan hands them out. A ring over n slots; each remembers its owner and the event that frees it. */
-struct fsdp_limiter_slot { int owner; bool held; int free_event; };
-struct fsdp_limiter { int n; struct fsdp_limiter_slot *slots; };
+struct fsdp_limiter_slot {
+	int owner;
+	bool held;
+	int free_event;
+};
+struct fsdp_limiter {
+	int n;
+	struct fsdp_limiter_slot *slots;
+};
 int fsdp_limiter_init(struct fsdp_limiter *l, int n);
 void fsdp_limiter_fini(struct fsdp_limiter *l);
 /** fsdp_limiter_admit() - @block wants @slot: 0 and *wait = the event that must pass (-1 = none), or -EAGAIN (no message) while

@@ -129,7 +129,7 @@ static int assign_slots(struct fsdp_plan *p)
 
 		if (!b->learns)
 			continue;
-		b->grad_slot = j++ % p->n_grad_slots;   /* one at least: b learns. NOLINT(clang-analyzer-core.DivideZero) */
+		b->grad_slot = j++ % p->n_grad_slots; /* one at least: b learns. NOLINT(clang-analyzer-core.DivideZero) */
 		widen(&p->grad_slots[b->grad_slot], b->padded);
 	}
 	place_slots(p->slots, p->n_slots);

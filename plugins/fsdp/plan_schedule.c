@@ -36,7 +36,7 @@ struct record { /* the latest record of an event in this schedule */
 struct past { /* an earlier run of a schedule, as its compute queue left it */
 	bool exists;
 	int64_t *compute; /* [n_events] position of the last record on the compute queue, -1 = none */
-	int *last_owner; /* [n_slots] block, -1 = none */
+	int *last_owner;  /* [n_slots] block, -1 = none */
 };
 
 struct walk {
@@ -47,8 +47,8 @@ struct walk {
 	int64_t n_done[FSDP_QUEUES];
 	struct record *events;
 	const struct past *past; /* [PASTS], NULL in the first draft */
-	int64_t seen[PASTS]; /* compute position of the past that the gather queue has waited for */
-	int *reduced_by; /* [n_grad_slots] block that was reduced last, -1 = none in this schedule */
+	int64_t seen[PASTS];	 /* compute position of the past that the gather queue has waited for */
+	int *reduced_by;	 /* [n_grad_slots] block that was reduced last, -1 = none in this schedule */
 	int micro;
 	bool train;
 };

@@ -183,7 +183,7 @@ static int do_reduce(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	if (!b->grads_open)
 		return bad_state(rt, op, "without gradients");
 	close_grads(rt, op->block);
-	if (!rt->be->event_done(rt->events[op->records]))       /* its struct is still in use: the plan lacks a wait */
+	if (!rt->be->event_done(rt->events[op->records])) /* its struct is still in use: the plan lacks a wait */
 		return bad_state(rt, op, "reducing");
 	b->reduce.acc = op->micro > 0;
 	err = wait_for(rt, op);
@@ -208,7 +208,7 @@ static int do_op(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	case FSDP_STATS:
 		return do_stats(rt, op);
 	default:
-		return -EPROTO;         /* not reached: the caller stops at these */
+		return -EPROTO; /* not reached: the caller stops at these */
 	}
 }
 
@@ -259,7 +259,8 @@ static int stats_apply(struct fsdp_stats_run *s)
 		struct dn_param *p = rt->net->params[i];
 
 		if (p->stat)
-			err = rt->be->axpby(st, p->n, DN_ROLLING_NEW, mean + (p->stat - rt->mem.stats), DN_ROLLING_KEEP, p->value);
+			err = rt->be->axpby(st, p->n, DN_ROLLING_NEW, mean + (p->stat - rt->mem.stats), DN_ROLLING_KEEP,
+					    p->value);
 	}
 	return err;
 }
@@ -366,7 +367,7 @@ int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block)
 	int err = leave(rt, FSDP_FORWARD, block);
 
 	if (!err && !in_step(rt) && !next_op(rt))
-		rt->at_eval = 0;        /* the pass is over */
+		rt->at_eval = 0; /* the pass is over */
 	return err;
 }
 
@@ -421,8 +422,10 @@ int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block)
 		const struct fsdp_op *op = &s->ops[rt->at];
 
 		if (op->kind != FSDP_UPDATE)
-			return dn_fail(-EPROTO, "an update is asked for, but the plan's next operation is %s of block %s "
-				       "(microbatch %d)", fsdp_op_name(op->kind), block_name(rt, op->block), op->micro);
+			return dn_fail(-EPROTO,
+				       "an update is asked for, but the plan's next operation is %s of block %s "
+				       "(microbatch %d)",
+				       fsdp_op_name(op->kind), block_name(rt, op->block), op->micro);
 		rt->at++;
 		note(rt, op);
 		err = wait_for(rt, op);

@@ -8,26 +8,26 @@
 
 enum fsdp_block_state { FSDP_SHARDED, FSDP_GATHERING, FSDP_GATHERED };
 
-struct fsdp_memory {                    /* regions of this rank, as the plan lays them out; NULL when empty */
-	float *params, *grads, *states;         /* states: n_states arrays of the size of grads, one after the other */
+struct fsdp_memory {			/* regions of this rank, as the plan lays them out; NULL when empty */
+	float *params, *grads, *states; /* states: n_states arrays of the size of grads, one after the other */
 	float *slots, *grad_slots;
-	float *staging;                         /* pieces of a reduction, then statistics of other ranks */
+	float *staging; /* pieces of a reduction, then statistics of other ranks */
 	float *rolling, *stats;
 };
 
-struct fsdp_block_run {                 /* what a block does at run time */
+struct fsdp_block_run { /* what a block does at run time */
 	enum fsdp_block_state state;
-	bool grads_open;                        /* backward writes its gradient slot */
-	bool ready;                             /* every value of this rank's shard was written once */
+	bool grads_open; /* backward writes its gradient slot */
+	bool ready;	 /* every value of this rank's shard was written once */
 	struct fsdp_gather gather;
 	struct fsdp_reduce reduce;
 	char gather_label[96], reduce_label[96];
 };
 
-struct fsdp_stats_run {                 /* statistics of all blocks: exchange, mean, rolling update */
+struct fsdp_stats_run { /* statistics of all blocks: exchange, mean, rolling update */
 	struct fsdp_exchange x;
 	struct fsdp_runtime *rt;
-	const float **parts;                    /* [world] */
+	const float **parts; /* [world] */
 };
 
 struct fsdp_runtime {
@@ -35,16 +35,16 @@ struct fsdp_runtime {
 	struct dn_net *net;
 	int rank;
 	const struct dn_backend *be;
-	struct dn_stream *queues[FSDP_QUEUES];  /* compute is the net's */
-	struct dn_event **events;               /* [FSDP_OP_KINDS * n_blocks], NULL where the plan has none */
+	struct dn_stream *queues[FSDP_QUEUES]; /* compute is the net's */
+	struct dn_event **events;	       /* [FSDP_OP_KINDS * n_blocks], NULL where the plan has none */
 	struct fsdp_memory mem;
-	struct fsdp_block_run *blocks;          /* [n_blocks] */
+	struct fsdp_block_run *blocks; /* [n_blocks] */
 	struct fsdp_stats_run stats;
-	struct fsdp_limiter limiter;            /* who holds which slot, checked against the plan */
-	struct fsdp_count gathered, reduced;    /* sent so far */
-	int64_t at, at_eval;                    /* cursors; at_eval 0 = between passes */
-	int stats_micro;                        /* microbatch whose statistics were exchanged, -1 = none of this step */
-	bool broken;                            /* a step ended in the middle */
+	struct fsdp_limiter limiter;	     /* who holds which slot, checked against the plan */
+	struct fsdp_count gathered, reduced; /* sent so far */
+	int64_t at, at_eval;		     /* cursors; at_eval 0 = between passes */
+	int stats_micro;		     /* microbatch whose statistics were exchanged, -1 = none of this step */
+	bool broken;			     /* a step ended in the middle */
 	/* the test's log of executed operations in host order; NULL = off */
 	struct fsdp_op *log;
 	int64_t n_log, log_cap;

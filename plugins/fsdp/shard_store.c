@@ -39,9 +39,11 @@ static int check_ready(void *arg, int block)
 
 		fsdp_plan_tensor(s->plan, t, s->mesh->rank, &at, &n, &shard_at);
 		if (s->written[t] < n)
-			return dn_fail(-EINVAL, "block %s: gathered before it has values: %lld of elements %lld to %lld of %s were "
-				       "never written", b->name, (long long)(n - s->written[t]), (long long)at,
-				       (long long)(at + n), s->net->params[s->plan->tensors[t].param]->name);
+			return dn_fail(-EINVAL,
+				       "block %s: gathered before it has values: %lld of elements %lld to %lld of %s were "
+				       "never written",
+				       b->name, (long long)(n - s->written[t]), (long long)at, (long long)(at + n),
+				       s->net->params[s->plan->tensors[t].param]->name);
 	}
 	return 0;
 }
@@ -178,7 +180,8 @@ static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part par
 			continue;
 		mine = rank == q ? x + shard_at : NULL;
 		if (rank == 0 && q == 0)
-			memmove(read ? whole + (from - at) : mine, read ? mine : whole + (from - at), (size_t)len * sizeof(float));
+			memmove(read ? whole + (from - at) : mine, read ? mine : whole + (from - at),
+				(size_t)len * sizeof(float));
 		else if (q)
 			c->spans[c->n_spans++] = (struct fsdp_span){ rank ? 0 : q, rank ? mine : whole + (from - at),
 								     (size_t)len * sizeof(float) };
@@ -216,8 +219,8 @@ static int write_buffer(struct fsdp_store *s, struct dn_param *p, int64_t at, in
 	c->n_spans = 0;
 	for (int q = 1; q < s->plan->world && n; q++)
 		if (s->mesh->rank == 0 || s->mesh->rank == q)
-			c->spans[c->n_spans++] = (struct fsdp_span){ s->mesh->rank ? 0 : q, p->value + at,
-								     (size_t)n * sizeof(float) };
+			c->spans[c->n_spans++] =
+				(struct fsdp_span){ s->mesh->rank ? 0 : q, p->value + at, (size_t)n * sizeof(float) };
 	if (!c->n_spans)
 		return 0;
 	snprintf(what, sizeof(what), "write of %s", p->name);
@@ -289,7 +292,7 @@ static int store_step(void *self, struct dn_net *net, const struct dn_update *u)
 	if (!err)
 		err = s->rt.be->stream_sync(net->compute);
 	if (!err)
-		err = fsdp_runtime_idle(&s->rt);        /* statistics of a net in which nothing learns */
+		err = fsdp_runtime_idle(&s->rt); /* statistics of a net in which nothing learns */
 	if (!err)
 		fsdp_report_end(s);
 	return err;

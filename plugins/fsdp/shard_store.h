@@ -6,15 +6,15 @@
 
 struct fsdp_store {
 	struct dn_net *net;
-	struct fsdp_mesh *mesh;                 /* borrowed */
-	const struct fsdp_plan *plan;           /* borrowed */
-	void *region[DN_MEM_PLANNED];           /* of the device; NULL = empty, or the net's */
+	struct fsdp_mesh *mesh;	      /* borrowed */
+	const struct fsdp_plan *plan; /* borrowed */
+	void *region[DN_MEM_PLANNED]; /* of the device; NULL = empty, or the net's */
 	struct fsdp_runtime rt;
-	int64_t *written;                       /* [n_tensors] values of this rank's part that were written */
-	const struct dn_update *update;         /* during step */
-	uint64_t gather_at[2], reduce_at[2];    /* bytes, calls when the step began */
+	int64_t *written;		     /* [n_tensors] values of this rank's part that were written */
+	const struct dn_update *update;	     /* during step */
+	uint64_t gather_at[2], reduce_at[2]; /* bytes, calls when the step began */
 	int64_t waited_at;
-	struct dn_store_report report;          /* of the last complete step */
+	struct dn_store_report report; /* of the last complete step */
 };
 
 /** fsdp_store_part() - where this rank's elements of tensor @t's block lie, NULL when the part does not exist

@@ -1,5 +1,5 @@
 /* The watchdog thread and presence files. */
-#define _GNU_SOURCE                     /* close_range */
+#define _GNU_SOURCE /* close_range */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,26 +16,26 @@
 #define TICK_MS 200
 #define NAMED_RANKS 8
 #define OTHERS_LOOK_MS 400
-#define PAUSE_MS 1500                   /* without a tick: the process was stopped */
+#define PAUSE_MS 1500 /* without a tick: the process was stopped */
 #define PAUSE_RECENT_MS 5000
-#define LAUNCHER_ENDS_MS 5000           /* after its SIGTERM to the ranks */
+#define LAUNCHER_ENDS_MS 5000 /* after its SIGTERM to the ranks */
 
 struct fsdp_watch {
 	struct dn_launch launch;
 	int pid;
-	int n_chain;                    /* chain[i + 1] was chain[i]'s parent; the last one is the launcher */
+	int n_chain; /* chain[i + 1] was chain[i]'s parent; the last one is the launcher */
 	int chain[FSDP_WATCH_DEPTH + 1];
-	char dir[512], file[600];       /* "" = no presence file */
+	char dir[512], file[600]; /* "" = no presence file */
 	pthread_t thread;
-	pthread_mutex_t lock;           /* guards all below */
+	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t wake;
 	bool stop;
-	bool starting;                  /* the limit is that of start-up; SIGTERM is blocked and ours */
-	sigset_t mask;                  /* the main thread's before that */
+	bool starting; /* the limit is that of start-up; SIGTERM is blocked and ours */
+	sigset_t mask; /* the main thread's before that */
 	const char *what;
-	int64_t since_ns, limit_ms;     /* 0 = none */
+	int64_t since_ns, limit_ms; /* 0 = none */
 	int status;
-	int64_t tick_ns;                /* last time the thread ran */
+	int64_t tick_ns;		/* last time the thread ran */
 	int64_t pause_end_ns, pause_ms; /* it did not run for so long, although it should have */
 };
 
@@ -57,7 +57,7 @@ char fsdp_process_state(int pid, int *ppid)
 	text[n] = '\0';
 	if (fclose(f))
 		return '?';
-	at = strrchr(text, ')');        /* the name before it may contain anything */
+	at = strrchr(text, ')'); /* the name before it may contain anything */
 	if (!at || at[1] != ' ' || !at[2])
 		return '?';
 	if (ppid)
@@ -171,7 +171,7 @@ static void presence_remove(struct fsdp_watch *w)
 	if (*w->file)
 		(void)unlink(w->file);
 	if (*w->dir)
-		(void)rmdir(w->dir);    /* the last one succeeds */
+		(void)rmdir(w->dir); /* the last one succeeds */
 	*w->file = *w->dir = '\0';
 }
 
@@ -207,7 +207,7 @@ static void presence_missing(const struct fsdp_watch *w, char *out, size_t cap)
 				s = fsdp_process_state(atoi(text), NULL);
 			(void)fclose(f);
 		} else if (!one_host) {
-			continue;       /* may be on another host */
+			continue; /* may be on another host */
 		}
 		why = !f ? "not here" : !s || s == 'Z' || s == 'X' ? "gone" : s == 'T' || s == 't' ? "stopped" : NULL;
 		if (!why)
@@ -232,7 +232,7 @@ static void die(struct fsdp_watch *w, int status, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	(void)dprintf(2, "darknet: rank %d: %s\n", w->launch.rank, text);
-	if (w->starting) {              /* others look at the files at this very moment; then the job is over */
+	if (w->starting) { /* others look at the files at this very moment; then the job is over */
 		dn_sleep_us(OTHERS_LOOK_MS * 1000);
 		presence_remove_all(w);
 	}
@@ -294,9 +294,9 @@ static void terminated(struct fsdp_watch *w)
 	if (fd >= 0 && !launcher_gone(w) && fork() == 0) {
 		struct pollfd p = { .fd = fd, .events = POLLIN };
 
-		(void)setsid();         /* mpirun kills whole process groups */
+		(void)setsid(); /* mpirun kills whole process groups */
 		if (fd > 0)
-			(void)close_range(0, (unsigned)fd - 1, 0);      /* it reads our output to its end, too */
+			(void)close_range(0, (unsigned)fd - 1, 0); /* it reads our output to its end, too */
 		(void)close_range((unsigned)fd + 1, ~0u, 0);
 		if (poll(&p, 1, LAUNCHER_ENDS_MS) == 0)
 			(void)pidfd_send_signal(fd, SIGKILL, NULL, 0);
@@ -325,7 +325,7 @@ static void tick(struct fsdp_watch *w)
 	if (gap > PAUSE_MS) {
 		w->pause_end_ns = now;
 		w->pause_ms = gap;
-		w->since_ns += gap * 1000000;   /* the others were not late, we were */
+		w->since_ns += gap * 1000000; /* the others were not late, we were */
 	}
 	w->tick_ns = now;
 }
@@ -391,7 +391,7 @@ int fsdp_watch_start(struct fsdp_watch **out, const struct dn_launch *l, int64_t
 	err = dn_cond_init(&w->wake);
 	if (err)
 		goto err_lock;
-	sigfillset(&all);               /* signals belong to the program's own threads */
+	sigfillset(&all); /* signals belong to the program's own threads */
 	sigemptyset(&term);
 	sigaddset(&term, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &all, &w->mask);

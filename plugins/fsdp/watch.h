@@ -17,7 +17,7 @@ void fsdp_watch_arrived(struct fsdp_watch *w);
 void fsdp_watch_limit(struct fsdp_watch *w, const char *what, int64_t ms, int status);
 /** fsdp_watch_pause_ms() - how long this process stood still until a few seconds ago at most (stopped and continued), 0 = not */
 int64_t fsdp_watch_pause_ms(struct fsdp_watch *w);
-void fsdp_watch_stop(struct fsdp_watch *w);     /* joins the thread; NULL is legal */
+void fsdp_watch_stop(struct fsdp_watch *w); /* joins the thread; NULL is legal */
 /** fsdp_process_state() - letter of /proc/PID/stat, 0 = gone, '?' = unknown; *ppid (may be NULL) the parent */
 char fsdp_process_state(int pid, int *ppid);
 #endif

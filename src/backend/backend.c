@@ -8,12 +8,26 @@
 static const struct dn_backend *const backends[] = { &dn_backend_cpu, &dn_backend_ref, NULL };
 
 static const char *const act_names[DN_ACTS] = {
-	[DN_ACT_LINEAR] = "linear", [DN_ACT_LOGISTIC] = "logistic", [DN_ACT_RELU] = "relu",
-	[DN_ACT_LEAKY] = "leaky", [DN_ACT_TANH] = "tanh", [DN_ACT_LOGGY] = "loggy", [DN_ACT_ELU] = "elu",
-	[DN_ACT_SELU] = "selu", [DN_ACT_RELIE] = "relie", [DN_ACT_RAMP] = "ramp", [DN_ACT_PLSE] = "plse",
-	[DN_ACT_STAIR] = "stair", [DN_ACT_HARDTAN] = "hardtan", [DN_ACT_LHTAN] = "lhtan",
-	[DN_ACT_RELU6] = "relu6", [DN_ACT_REVLEAKY] = "revleaky", [DN_ACT_SWISH] = "swish", [DN_ACT_MISH] = "mish",
-	[DN_ACT_HARD_MISH] = "hard_mish", [DN_ACT_GELU] = "gelu",
+	[DN_ACT_LINEAR] = "linear",
+	[DN_ACT_LOGISTIC] = "logistic",
+	[DN_ACT_RELU] = "relu",
+	[DN_ACT_LEAKY] = "leaky",
+	[DN_ACT_TANH] = "tanh",
+	[DN_ACT_LOGGY] = "loggy",
+	[DN_ACT_ELU] = "elu",
+	[DN_ACT_SELU] = "selu",
+	[DN_ACT_RELIE] = "relie",
+	[DN_ACT_RAMP] = "ramp",
+	[DN_ACT_PLSE] = "plse",
+	[DN_ACT_STAIR] = "stair",
+	[DN_ACT_HARDTAN] = "hardtan",
+	[DN_ACT_LHTAN] = "lhtan",
+	[DN_ACT_RELU6] = "relu6",
+	[DN_ACT_REVLEAKY] = "revleaky",
+	[DN_ACT_SWISH] = "swish",
+	[DN_ACT_MISH] = "mish",
+	[DN_ACT_HARD_MISH] = "hard_mish",
+	[DN_ACT_GELU] = "gelu",
 };
 
 const char *dn_act_name(enum dn_act a)
@@ -63,26 +77,30 @@ int conv_desc_check(const struct dn_conv_desc *d)
 	size_t size;
 	int err;
 
-	if (d->n < 1 || d->c < 1 || d->h < 1 || d->w < 1 || d->k < 1 || d->groups < 1 || d->size < 1 ||
-	    d->stride < 1 || d->dilation < 1 || d->pad < 0)
-		return dn_fail(-EINVAL, "convolution: sizes must be positive: n %" PRId64 " c %" PRId64 " h %" PRId64
-			       " w %" PRId64 " k %" PRId64 " groups %" PRId64 " size %" PRId64 " stride %" PRId64
-			       " dilation %" PRId64 " pad %" PRId64, d->n, d->c, d->h, d->w, d->k, d->groups, d->size,
-			       d->stride, d->dilation, d->pad);
+	if (d->n < 1 || d->c < 1 || d->h < 1 || d->w < 1 || d->k < 1 || d->groups < 1 || d->size < 1 || d->stride < 1 ||
+	    d->dilation < 1 || d->pad < 0)
+		return dn_fail(-EINVAL,
+			       "convolution: sizes must be positive: n %" PRId64 " c %" PRId64 " h %" PRId64 " w %" PRId64
+			       " k %" PRId64 " groups %" PRId64 " size %" PRId64 " stride %" PRId64 " dilation %" PRId64
+			       " pad %" PRId64,
+			       d->n, d->c, d->h, d->w, d->k, d->groups, d->size, d->stride, d->dilation, d->pad);
 	if (d->c % d->groups || d->k % d->groups)
-		return dn_fail(-EINVAL, "convolution: %" PRId64 " groups must divide %" PRId64 " channels and %" PRId64
-			       " filters", d->groups, d->c, d->k);
+		return dn_fail(-EINVAL,
+			       "convolution: %" PRId64 " groups must divide %" PRId64 " channels and %" PRId64 " filters",
+			       d->groups, d->c, d->k);
 	if (d->size > INT32_MAX || d->dilation > INT32_MAX || d->pad > INT32_MAX || d->h > INT32_MAX || d->w > INT32_MAX)
 		return dn_fail(-EINVAL, "convolution: size, dilation, pad, height or width above %d", INT32_MAX);
 	span = (d->size - 1) * d->dilation + 1;
 	oh = d->h + 2 * d->pad < span ? 0 : (d->h + 2 * d->pad - span) / d->stride + 1;
 	ow = d->w + 2 * d->pad < span ? 0 : (d->w + 2 * d->pad - span) / d->stride + 1;
 	if (oh < 1 || ow < 1)
-		return dn_fail(-EINVAL, "convolution: a kernel of %" PRId64 " does not fit into %" PRId64 "x%" PRId64
-			       " with padding %" PRId64, span, d->w, d->h, d->pad);
+		return dn_fail(-EINVAL,
+			       "convolution: a kernel of %" PRId64 " does not fit into %" PRId64 "x%" PRId64
+			       " with padding %" PRId64,
+			       span, d->w, d->h, d->pad);
 	if (oh != d->oh || ow != d->ow)
-		return dn_fail(-EINVAL, "convolution: output is %" PRId64 "x%" PRId64 ", must be %" PRId64 "x%" PRId64,
-			       d->ow, d->oh, ow, oh);
+		return dn_fail(-EINVAL, "convolution: output is %" PRId64 "x%" PRId64 ", must be %" PRId64 "x%" PRId64, d->ow,
+			       d->oh, ow, oh);
 	err = dn_mul_size((size_t)d->n, (size_t)d->c, &size);
 	if (!err)
 		err = dn_mul_size(size, (size_t)(d->h * d->w), &size);
@@ -106,8 +124,9 @@ int shortcut_desc_check(const struct dn_shortcut_desc *d)
 	if (d->n < 0 || d->w1 < 1 || d->h1 < 1 || d->c1 < 1 || d->w2 < 1 || d->h2 < 1 || d->c2 < 1)
 		return dn_fail(-EINVAL, "shortcut: sizes must be positive");
 	if (d->w1 / d->w2 != d->h1 / d->h2 || d->w2 / d->w1 != d->h2 / d->h1)
-		return dn_fail(-EINVAL, "shortcut: %" PRId64 "x%" PRId64 " onto %" PRId64 "x%" PRId64
-			       ": width and height differ in ratio", d->w1, d->h1, d->w2, d->h2);
+		return dn_fail(-EINVAL,
+			       "shortcut: %" PRId64 "x%" PRId64 " onto %" PRId64 "x%" PRId64 ": width and height differ in ratio",
+			       d->w1, d->h1, d->w2, d->h2);
 	return 0;
 }
 
@@ -121,7 +140,8 @@ int dropout_key_check(const struct dn_dropout_key *k)
 int softmax_desc_check(const struct dn_softmax_desc *d)
 {
 	if (d->n < 0 || d->c < 1 || d->hw < 1 || d->n_groups < 1 || d->n_groups > d->c)
-		return dn_fail(-EINVAL, "softmax: %d groups of %" PRId64 " channels at %" PRId64 " points", d->n_groups, d->c, d->hw);
+		return dn_fail(-EINVAL, "softmax: %d groups of %" PRId64 " channels at %" PRId64 " points", d->n_groups, d->c,
+			       d->hw);
 	if (!(d->temperature > 0))
 		return dn_fail(-EINVAL, "softmax: temperature %g, must be positive", (double)d->temperature);
 	if (!d->group_at && d->c % d->n_groups)
@@ -136,7 +156,8 @@ int reorg_desc_check(const struct dn_reorg_desc *d)
 {
 	if (d->n < 0 || d->c < 1 || d->h < 1 || d->w < 1 || d->stride < 1 || d->stride > 1 << 15 ||
 	    d->c % (d->stride * d->stride))
-		return dn_fail(-EINVAL, "reorg: stride %" PRId64 " of %" PRId64 "x%" PRId64 "x%" PRId64, d->stride, d->w, d->h, d->c);
+		return dn_fail(-EINVAL, "reorg: stride %" PRId64 " of %" PRId64 "x%" PRId64 "x%" PRId64, d->stride, d->w, d->h,
+			       d->c);
 	return 0;
 }
 
@@ -171,8 +192,8 @@ int lrn_desc_check(const struct dn_lrn_desc *d)
 
 int local_desc_check(const struct dn_conv_desc *d)
 {
-	if (d->n < 0 || d->c < 1 || d->h < 1 || d->w < 1 || d->k < 1 || d->oh < 1 || d->ow < 1 || d->size < 1 ||
-	    d->stride < 1 || d->pad < 0 || d->groups != 1 || d->dilation != 1)
+	if (d->n < 0 || d->c < 1 || d->h < 1 || d->w < 1 || d->k < 1 || d->oh < 1 || d->ow < 1 || d->size < 1 || d->stride < 1 ||
+	    d->pad < 0 || d->groups != 1 || d->dilation != 1)
 		return dn_fail(-EINVAL, "local: sizes must be positive, groups and dilation 1");
 	return 0;
 }

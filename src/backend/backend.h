@@ -20,10 +20,26 @@ extern "C" {
 /* Gradient as a function of the output y (darknet-compat section 4), from DN_ACT_SWISH on of the input x:
  * those are not monotonic, so y does not tell. */
 enum dn_act {
-	DN_ACT_LINEAR, DN_ACT_LOGISTIC, DN_ACT_RELU, DN_ACT_LEAKY, DN_ACT_TANH,
-	DN_ACT_LOGGY, DN_ACT_ELU, DN_ACT_SELU, DN_ACT_RELIE, DN_ACT_RAMP, DN_ACT_PLSE, DN_ACT_STAIR,
-	DN_ACT_HARDTAN, DN_ACT_LHTAN, DN_ACT_RELU6, DN_ACT_REVLEAKY,
-	DN_ACT_SWISH, DN_ACT_MISH, DN_ACT_HARD_MISH, DN_ACT_GELU,
+	DN_ACT_LINEAR,
+	DN_ACT_LOGISTIC,
+	DN_ACT_RELU,
+	DN_ACT_LEAKY,
+	DN_ACT_TANH,
+	DN_ACT_LOGGY,
+	DN_ACT_ELU,
+	DN_ACT_SELU,
+	DN_ACT_RELIE,
+	DN_ACT_RAMP,
+	DN_ACT_PLSE,
+	DN_ACT_STAIR,
+	DN_ACT_HARDTAN,
+	DN_ACT_LHTAN,
+	DN_ACT_RELU6,
+	DN_ACT_REVLEAKY,
+	DN_ACT_SWISH,
+	DN_ACT_MISH,
+	DN_ACT_HARD_MISH,
+	DN_ACT_GELU,
 	DN_ACTS
 };
 
@@ -40,37 +56,37 @@ DN_EXPORT int dn_act_find(const char *name, enum dn_act *out);
 DN_EXPORT const char *dn_act_names(void);
 
 struct dn_conv_desc {
-	int64_t n, c, h, w;             /* input */
-	int64_t k, oh, ow;              /* output: n, k, oh, ow */
+	int64_t n, c, h, w; /* input */
+	int64_t k, oh, ow;  /* output: n, k, oh, ow */
 	int64_t groups, size, stride, pad, dilation;
-	bool bias;                      /* y = act(conv + bias) instead of act(conv) */
-	enum dn_act act;                /* applied in forward; backward ops get dy already times act' */
-	bool train;                     /* backward ops will be called */
+	bool bias;	 /* y = act(conv + bias) instead of act(conv) */
+	enum dn_act act; /* applied in forward; backward ops get dy already times act' */
+	bool train;	 /* backward ops will be called */
 };
 
 struct dn_pool_desc {
 	int64_t n, c, h, w, oh, ow;
-	int64_t size, stride, pad;      /* pad = total padding; the window starts at x * stride - pad / 2 */
+	int64_t size, stride, pad; /* pad = total padding; the window starts at x * stride - pad / 2 */
 };
 
 struct dn_bn_desc {
 	int64_t n, c, hw;
-	bool legacy;                    /* Darknet's CPU rule: variance / (N-1), (x-m)/(sqrt(v)+1e-6) forward,
+	bool legacy;	 /* Darknet's CPU rule: variance / (N-1), (x-m)/(sqrt(v)+1e-6) forward,
 					 * 1e-5 inside the root and /N backward; else biased variance, 1e-5 inside */
-	enum dn_act act;                /* y = act(scale * xhat + bias) */
+	enum dn_act act; /* y = act(scale * xhat + bias) */
 };
 
-struct dn_shortcut_desc {               /* out (w2,h2,c2) has the shape of the direct input; src is w1,h1,c1 */
+struct dn_shortcut_desc { /* out (w2,h2,c2) has the shape of the direct input; src is w1,h1,c1 */
 	int64_t n, w1, h1, c1, w2, h2, c2;
-	float alpha, beta;              /* on the overlap: alpha * direct + beta * src; elsewhere direct */
+	float alpha, beta; /* on the overlap: alpha * direct + beta * src; elsewhere direct */
 };
 
-struct dn_dropout_key {                 /* element j of image i draws from (seed, stream, first_image + i, j) */
+struct dn_dropout_key { /* element j of image i draws from (seed, stream, first_image + i, j) */
 	uint64_t seed, stream, first_image;
 	float probability;
 };
 
-#define DN_IGNORE (-1234.0f)            /* a target that means: this element has no loss and no gradient */
+#define DN_IGNORE (-1234.0f) /* a target that means: this element has no loss and no gradient */
 
 /* loss of an element, delta = -dL/dp up to the factor that Darknet leaves out; d = t - p
  * SSE d^2, d.  MASKED: SSE but for targets DN_IGNORE.  L1 |d|, +1 if t > p else -1.  SMOOTH: d^2 and d where |d| < 1,
@@ -78,89 +94,95 @@ struct dn_dropout_key {                 /* element j of image i draws from (seed
  * SOFTMAX_CE: -log p of every target that is neither 0 nor DN_IGNORE; d, 0 where ignored.
  * LOGISTIC_CE: -t log p - (1 - t) log(1 - p), d.  Logarithms take at least FLT_MIN. */
 enum dn_cost {
-	DN_COST_SSE, DN_COST_SOFTMAX_CE, DN_COST_MASKED, DN_COST_L1, DN_COST_SMOOTH, DN_COST_WGAN, DN_COST_LOGISTIC_CE,
+	DN_COST_SSE,
+	DN_COST_SOFTMAX_CE,
+	DN_COST_MASKED,
+	DN_COST_L1,
+	DN_COST_SMOOTH,
+	DN_COST_WGAN,
+	DN_COST_LOGISTIC_CE,
 	DN_COSTS
 };
 
-struct dn_softmax_desc {                /* over groups of channels, at each of hw points of each of n images */
+struct dn_softmax_desc { /* over groups of channels, at each of hw points of each of n images */
 	int64_t n, c, hw;
 	int n_groups;
-	const int32_t *group_at;        /* [n_groups + 1] first channel of each group, host memory; NULL: equal groups */
+	const int32_t *group_at; /* [n_groups + 1] first channel of each group, host memory; NULL: equal groups */
 	float temperature;
 };
 
-struct dn_tree_desc {                   /* classes in a hierarchy; host memory that outlives the call */
-	int64_t c;                      /* nodes; a parent stands before its children */
-	const int32_t *parent;          /* [c], -1 at the top */
+struct dn_tree_desc {	       /* classes in a hierarchy; host memory that outlives the call */
+	int64_t c;	       /* nodes; a parent stands before its children */
+	const int32_t *parent; /* [c], -1 at the top */
 	int n_groups;
-	const int32_t *group_at;        /* [n_groups + 1] */
+	const int32_t *group_at; /* [n_groups + 1] */
 };
 
-struct dn_reorg_desc {                  /* narrow point i, j, k of [c, h, w]; wide [c/s^2, h*s, w*s]; with c2 = c / s^2 and
+struct dn_reorg_desc { /* narrow point i, j, k of [c, h, w]; wide [c/s^2, h*s, w*s]; with c2 = c / s^2 and
 					 * o = k / c2 the wide point is (i*s + o%s, j*s + o/s, k%c2) */
 	int64_t n, c, h, w, stride;
 };
 
-struct dn_crop_desc {                   /* out[c, oh, ow] of [c, h, w], then scale * v + shift */
+struct dn_crop_desc { /* out[c, oh, ow] of [c, h, w], then scale * v + shift */
 	int64_t n, c, h, w, oh, ow;
 	float scale, shift;
-	bool random;                    /* offset and flip of image i from (seed, stream, first_image + i); else centred */
+	bool random; /* offset and flip of image i from (seed, stream, first_image + i); else centred */
 	bool flip;
 	uint64_t seed, stream, first_image;
 };
 
-struct dn_lrn_desc {                    /* N = kappa + alpha * sum of x^2 over channels k-(size-1)/2 .. k+size/2; y = x N^-beta */
+struct dn_lrn_desc { /* N = kappa + alpha * sum of x^2 over channels k-(size-1)/2 .. k+size/2; y = x N^-beta */
 	int64_t n, c, hw, size;
 	float alpha, beta, kappa;
 };
 
 enum dn_scale { DN_SCALE_EACH, DN_SCALE_CHANNEL, DN_SCALE_POINT };
 
-struct dn_scale_desc {                  /* y[n, c, hw] = a * b; a is [n, c, hw], one a channel [n, c], or one a point [n, hw] */
+struct dn_scale_desc { /* y[n, c, hw] = a * b; a is [n, c, hw], one a channel [n, c], or one a point [n, hw] */
 	int64_t n, c, hw;
 	enum dn_scale by;
 };
 
-struct dn_adam {                        /* see adam(); the factors of one param and step, rounded once by the caller */
-	float scale;                    /* of the gradient: 1 / images */
+struct dn_adam {     /* see adam(); the factors of one param and step, rounded once by the caller */
+	float scale; /* of the gradient: 1 / images */
 	float rate;
 	float beta1, one_minus_beta1, beta2, one_minus_beta2;
-	float correct1, correct2;       /* 1 / (1 - beta^t) */
+	float correct1, correct2; /* 1 / (1 - beta^t) */
 	float eps;
-	float decay;                    /* coupled: part of the gradient */
-	float shrink;                   /* decoupled: w is multiplied by it first, 1 = off */
+	float decay;  /* coupled: part of the gradient */
+	float shrink; /* decoupled: w is multiplied by it first, 1 = off */
 };
 
 struct dn_device;
 struct dn_stream;
 struct dn_event;
-struct dn_conv;                         /* a prepared convolution: primitives of one shape */
+struct dn_conv; /* a prepared convolution: primitives of one shape */
 
 enum dn_stream_kind { DN_STREAM_COMPUTE, DN_STREAM_COMM };
 
 /* Host work on a communication stream. The progress thread calls start once, then poll until *done; both
  * return 0 or -errno. describe() says what a late task waits for ("rank 2 has not sent its piece 3"). */
 struct dn_task {
-	int (*start)(void *arg);        /* NULL = nothing */
-	int (*poll)(void *arg, bool *done);     /* NULL = done after start */
-	void (*describe)(void *arg, char *out, size_t cap);     /* NULL = nothing to add */
+	int (*start)(void *arg);			    /* NULL = nothing */
+	int (*poll)(void *arg, bool *done);		    /* NULL = done after start */
+	void (*describe)(void *arg, char *out, size_t cap); /* NULL = nothing to add */
 	void *arg;
-	const char *label;              /* "gather of block stage1"; borrowed until the task has ended */
+	const char *label; /* "gather of block stage1"; borrowed until the task has ended */
 };
 
-struct dn_facts {                       /* what a plan may depend on: printed, agreed between ranks */
+struct dn_facts { /* what a plan may depend on: printed, agreed between ranks */
 	const char *backend;
 	int threads;
 	size_t align_bytes;
-	const char *library;            /* "oneDNN 2.6.3" or "none" */
+	const char *library; /* "oneDNN 2.6.3" or "none" */
 };
 
 struct dn_backend {
 	const char *name, *summary;
 
 	/* --- identity --- */
-	int (*open)(int threads, struct dn_device **out);       /* threads >= 1: of the math library */
-	void (*close)(struct dn_device *dev);           /* stops the progress thread; waits for nothing else */
+	int (*open)(int threads, struct dn_device **out); /* threads >= 1: of the math library */
+	void (*close)(struct dn_device *dev);		  /* stops the progress thread; waits for nothing else */
 	int (*memory)(struct dn_device *dev, size_t *free_bytes, size_t *total_bytes);
 	void (*facts)(const struct dn_device *dev, struct dn_facts *out);
 
@@ -181,12 +203,12 @@ struct dn_backend {
 	/* later work on @st starts after the latest record of @ev made so far; never recorded = complete.
 	 * A compute stream of the CPU blocks the caller here and returns the error of the stream that failed. */
 	int (*stream_wait)(struct dn_stream *st, struct dn_event *ev);
-	int (*event_wait)(struct dn_event *ev);         /* on the host */
-	bool (*event_done)(struct dn_event *ev);        /* without waiting; errors count as done */
+	int (*event_wait)(struct dn_event *ev);					/* on the host */
+	bool (*event_done)(struct dn_event *ev);				/* without waiting; errors count as done */
 	int (*stream_submit)(struct dn_stream *st, const struct dn_task *task); /* COMM streams; copies *task; the queue
 					 * holds 4096 entries, then -EAGAIN with a message; never allocates */
-	int (*stream_sync)(struct dn_stream *st);       /* host waits for all work so far; returns the stream's error */
-	int64_t (*waited_ns)(const struct dn_device *dev);      /* host or compute time spent waiting for events so far */
+	int (*stream_sync)(struct dn_stream *st);	   /* host waits for all work so far; returns the stream's error */
+	int64_t (*waited_ns)(const struct dn_device *dev); /* host or compute time spent waiting for events so far */
 
 	/* --- math --- "acc": false overwrites the output, true adds to it */
 	/* row-major c[m,n] = alpha * op(a) * op(b) + beta * c */
@@ -195,7 +217,7 @@ struct dn_backend {
 
 	int (*conv_create)(struct dn_device *dev, const struct dn_conv_desc *d, struct dn_conv **out);
 	void (*conv_destroy)(struct dn_conv *cv);
-	size_t (*conv_workspace_bytes)(const struct dn_conv *cv);       /* of the hungriest op below */
+	size_t (*conv_workspace_bytes)(const struct dn_conv *cv); /* of the hungriest op below */
 	/* weights in the library's own layout, for values that do not change between calls; 0 = plain is used anyway */
 	size_t (*conv_packed_bytes)(const struct dn_conv *cv);
 	int (*conv_pack)(struct dn_stream *st, struct dn_conv *cv, const float *w, void *packed, void *ws);
@@ -203,9 +225,9 @@ struct dn_backend {
 	int (*conv_forward)(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *w, const void *packed,
 			    const float *bias, float *y, void *ws);
 	int (*conv_backward_weights)(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *dy, float *dw,
-				     void *ws);                         /* overwrites dw */
-	int (*conv_backward_data)(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx,
-				  bool acc, void *ws);
+				     void *ws); /* overwrites dw */
+	int (*conv_backward_data)(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx, bool acc,
+				  void *ws);
 
 	/* x[n, c, hw] -> act(x + bias[c]) in place; bias NULL = activation only */
 	int (*bias_act)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *x, const float *bias, enum dn_act act);
@@ -217,8 +239,8 @@ struct dn_backend {
 	int (*bn_forward_train)(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale,
 				const float *bias, float *mean, float *var, float *y);
 	/* y may be x itself */
-	int (*bn_forward)(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale,
-			  const float *bias, const float *mean, const float *var, float *y);
+	int (*bn_forward)(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale, const float *bias,
+			  const float *mean, const float *var, float *y);
 	/* dy is already times act'; dscale and dbias are overwritten; dx may be dy itself (then acc = false); dx NULL =
 	 * not wanted. frozen: the statistics were constants (rolling), so their gradient is none */
 	int (*bn_backward)(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const float *x, const float *mean,
@@ -236,8 +258,8 @@ struct dn_backend {
 	int (*local_avg_forward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y);
 	int (*local_avg_backward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, float *dx, bool acc);
 
-	int (*dropout_forward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
-			       const float *x, float *y);
+	int (*dropout_forward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *x,
+			       float *y);
 	int (*dropout_backward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
 				const float *dy, float *dx, bool acc);
 
@@ -259,8 +281,8 @@ struct dn_backend {
 	/* rows of n elements with strides */
 	int (*copy_rows)(struct dn_stream *st, int64_t rows, int64_t n, const float *src, int64_t src_stride, float *dst,
 			 int64_t dst_stride, bool acc);
-	int (*shortcut_forward)(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *direct,
-				const float *src, float *y);
+	int (*shortcut_forward)(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *direct, const float *src,
+				float *y);
 	/* dsrc += / = beta * dy on the overlap (acc false: zero elsewhere) */
 	int (*shortcut_backward_src)(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *dy, float *dsrc,
 				     bool acc);
@@ -289,10 +311,11 @@ struct dn_backend {
 	 * pad on the left and above, outside the input is 0 on every side; bias and act of the desc are not applied */
 	int (*local_forward)(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *w, float *y);
 	int (*local_backward_weights)(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy,
-				      float *dw);               /* overwrites dw */
+				      float *dw); /* overwrites dw */
 	int (*local_backward_data)(struct dn_stream *st, const struct dn_conv_desc *d, const float *dy, const float *w, float *dx,
 				   bool acc);
-	int (*scale_forward)(struct dn_stream *st, const struct dn_scale_desc *d, const float *a, const float *b, float *y, bool acc);
+	int (*scale_forward)(struct dn_stream *st, const struct dn_scale_desc *d, const float *a, const float *b, float *y,
+			     bool acc);
 	/* da (+)= dy * b, summed over what shares an a */
 	int (*scale_backward)(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da,
 			      bool acc);
@@ -300,8 +323,7 @@ struct dn_backend {
 	int (*binarize)(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y);
 
 	/* v = momentum * v + g - decay * w;  w += rate * v  (decay and rate as 25.1: decay*E and lr/E) */
-	int (*sgd)(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum,
-		   float decay);
+	int (*sgd)(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum, float decay);
 	/* u = scale * g - decay * w;  m = b1 m + (1-b1) u;  v = b2 v + (1-b2) u^2;
 	 * w = shrink * w + rate * (m correct1) / (sqrt(v correct2) + eps) */
 	int (*adam)(struct dn_stream *st, int64_t n, float *w, float *m, float *v, const float *g, const struct dn_adam *a);
@@ -319,7 +341,7 @@ struct dn_device {
 
 /** dn_backend_find() - "ref" or "cpu"; NULL with a message that lists the names */
 DN_EXPORT const struct dn_backend *dn_backend_find(const char *name);
-DN_EXPORT const struct dn_backend *const *dn_backend_all(void);  /* ends at NULL */
+DN_EXPORT const struct dn_backend *const *dn_backend_all(void); /* ends at NULL */
 
 /* The streams, events and host memory that both CPU tables share (backend/cpu/stream.c implements them over
  * base only; backend/cpu/cpu.c and backend/ref/ref.c put them into their tables). */

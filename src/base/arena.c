@@ -33,8 +33,8 @@ static int round_up(size_t bytes, size_t align, size_t *out)
 }
 
 /* The lowest gap of @bytes between the items that are alive with @it; @placed is sorted by offset. */
-static int first_gap(const struct dn_arena_item *items, const int *placed, int n_placed,
-		     const struct dn_arena_item *it, size_t bytes, size_t align, size_t *out)
+static int first_gap(const struct dn_arena_item *items, const int *placed, int n_placed, const struct dn_arena_item *it,
+		     size_t bytes, size_t align, size_t *out)
 {
 	size_t at = 0;
 	size_t end = 0;

@@ -9,8 +9,8 @@ extern "C" {
 
 struct dn_arena_item {
 	size_t bytes;
-	int first, last;        /* steps of a schedule, inclusive, in which the buffer is in use */
-	size_t offset;          /* out */
+	int first, last; /* steps of a schedule, inclusive, in which the buffer is in use */
+	size_t offset;	 /* out */
 };
 
 /**

@@ -35,8 +35,7 @@ static int need_regular(const char *path, const struct stat *st)
 {
 	if (S_ISREG(st->st_mode))
 		return 0;
-	return dn_fail(S_ISDIR(st->st_mode) ? -EISDIR : -EINVAL, "%.1000s: is %s, wanted a file", path,
-		       kind_name(st->st_mode));
+	return dn_fail(S_ISDIR(st->st_mode) ? -EISDIR : -EINVAL, "%.1000s: is %s, wanted a file", path, kind_name(st->st_mode));
 }
 
 /* Looks before it opens, because opening a device can have effects; O_NONBLOCK so that no pipe can block us. */
@@ -97,8 +96,8 @@ int dn_file_read(const char *path, size_t max_bytes, char **out, size_t *n)
 			goto out;
 		}
 		if (!k) {
-			err = dn_fail(-EIO, "%.1000s: ends after %zu of %lld bytes: it changed while it was read", path,
-				      got, (long long)size);
+			err = dn_fail(-EIO, "%.1000s: ends after %zu of %lld bytes: it changed while it was read", path, got,
+				      (long long)size);
 			goto out;
 		}
 		got += (size_t)k;
@@ -254,7 +253,7 @@ int dn_out_open(struct dn_out *o, const char *path)
 
 	*o = (struct dn_out){ 0 };
 	if (!stat(path, &st)) {
-		err = need_regular(path, &st);  /* the rename at the end would replace a device or fail */
+		err = need_regular(path, &st); /* the rename at the end would replace a device or fail */
 		if (err)
 			return err;
 	}
@@ -337,7 +336,7 @@ int dn_out_commit(struct dn_out *o)
 	FILE *f = o->f;
 
 	if (err) {
-		fail_errno(o->path, "cannot write", -err);      /* other messages may have come since */
+		fail_errno(o->path, "cannot write", -err); /* other messages may have come since */
 		dn_out_abort(o);
 		return err;
 	}
@@ -354,7 +353,7 @@ int dn_out_commit(struct dn_out *o)
 	if (err)
 		unlink(o->tmp);
 	else
-		err = sync_folder_of(o->path);  /* a failure leaves the whole file in place */
+		err = sync_folder_of(o->path); /* a failure leaves the whole file in place */
 	out_release(o);
 	return err;
 }
@@ -362,7 +361,7 @@ int dn_out_commit(struct dn_out *o)
 void dn_out_abort(struct dn_out *o)
 {
 	if (o->f) {
-		fclose(o->f);           /* its bytes are thrown away, so its errors do not matter */
+		fclose(o->f); /* its bytes are thrown away, so its errors do not matter */
 		unlink(o->tmp);
 	}
 	out_release(o);

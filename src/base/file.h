@@ -14,21 +14,21 @@ extern "C" {
 DN_EXPORT int dn_file_read(const char *path, size_t max_bytes, char **out, size_t *n);
 /** dn_file_size() - of a regular file; a folder, a missing or unreadable file is an error with a message */
 DN_EXPORT int dn_file_size(const char *path, int64_t *out);
-DN_EXPORT int dn_make_dirs(const char *path);                    /* mkdir -p; also tries to write there */
-DN_EXPORT int dn_free_space(const char *path, uint64_t *out);     /* bytes for us in the file system of path */
-DN_EXPORT int dn_remove_tree(const char *path);                   /* missing is fine */
+DN_EXPORT int dn_make_dirs(const char *path);		      /* mkdir -p; also tries to write there */
+DN_EXPORT int dn_free_space(const char *path, uint64_t *out); /* bytes for us in the file system of path */
+DN_EXPORT int dn_remove_tree(const char *path);		      /* missing is fine */
 
 /* A file under a temporary name (PATH.tmp.PID) until commit: flushed to storage, then renamed. */
 struct dn_out {
 	FILE *f;
 	char *path, *tmp;
-	int64_t bytes;          /* written so far */
-	int err;                /* first write error; later writes are skipped */
+	int64_t bytes; /* written so far */
+	int err;       /* first write error; later writes are skipped */
 };
 DN_EXPORT int dn_out_open(struct dn_out *o, const char *path);
 DN_EXPORT int dn_out_write(struct dn_out *o, const void *p, size_t n);
-DN_EXPORT int dn_out_commit(struct dn_out *o);                    /* error: the file is removed, o is closed */
-DN_EXPORT void dn_out_abort(struct dn_out *o);                    /* legal on a closed or zeroed o */
+DN_EXPORT int dn_out_commit(struct dn_out *o); /* error: the file is removed, o is closed */
+DN_EXPORT void dn_out_abort(struct dn_out *o); /* legal on a closed or zeroed o */
 
 #ifdef __cplusplus
 }

@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-struct dn_item {                /* something that must be the same on all ranks */
-	const char *name;       /* "seed", "cfg", "data list" */
+struct dn_item {	  /* something that must be the same on all ranks */
+	const char *name; /* "seed", "cfg", "data list" */
 	const char *value;
 };
 
@@ -30,13 +30,16 @@ struct dn_group_ops {
 };
 
 struct dn_group {
-	int rank, world;        /* 0, 1 when alone */
-	int ranks_on_host;      /* of this job, this one included */
+	int rank, world;   /* 0, 1 when alone */
+	int ranks_on_host; /* of this job, this one included */
 	const struct dn_group_ops *ops;
 	void *self;
 };
 
-#define DN_GROUP_ALONE { 0, 1, 1, NULL, NULL }
+#define DN_GROUP_ALONE \
+	{ \
+		0, 1, 1, NULL, NULL \
+	}
 
 DN_EXPORT int dn_group_agree(const struct dn_group *g, int err, const char *what);
 DN_EXPORT int dn_group_sum(const struct dn_group *g, double *x, int n);

@@ -16,10 +16,10 @@
 /* Bounds that no real file meets; they keep the time and memory for a hostile one small. */
 enum {
 	MAX_BYTES = 64 << 20,
-	MAX_LINES = 1000000,            /* that are not blank or comment */
+	MAX_LINES = 1000000, /* that are not blank or comment */
 	MAX_SECTIONS = 65536,
-	MAX_KEYS = 512,                 /* in a section */
-	MAX_LIST = 65536,               /* elements of a list */
+	MAX_KEYS = 512,	  /* in a section */
+	MAX_LIST = 65536, /* elements of a list */
 };
 
 /* Cuts of what messages quote, so that the reason at the end of a message is not lost. */
@@ -102,8 +102,8 @@ static int parse_key(struct dn_keyfile *f, struct dn_section *s, char *text, int
 		return tolerate(f, PATH_F ":%d: " WORD_F "=: a key without a value, ignored", f->path, line, text);
 	first = dn_section_find(s, text);
 	if (first)
-		return tolerate(f, PATH_F ":%d: " WORD_F "=" WORD_F ": the key is in line %d already, ignored", f->path,
-				line, text, equals + 1, first->line);
+		return tolerate(f, PATH_F ":%d: " WORD_F "=" WORD_F ": the key is in line %d already, ignored", f->path, line,
+				text, equals + 1, first->line);
 	if (s->n_keys == MAX_KEYS)
 		return dn_fail(-E2BIG, PATH_F ":%d: more than %d keys in a section", f->path, line, MAX_KEYS);
 	keys = s->keys;
@@ -190,7 +190,7 @@ static int parse_text(struct dn_keyfile *f, bool sections)
 		at += 3;
 	err = refuse_other_kinds(at, (size_t)(end - at), f->path);
 	if (!err && !sections)
-		err = add_section(f, to + f->text_bytes, 1);    /* the name is the terminator: "" */
+		err = add_section(f, to + f->text_bytes, 1); /* the name is the terminator: "" */
 	for (int line = 1; !err && at < end; line++) {
 		const char *lf = memchr(at, '\n', (size_t)(end - at));
 		size_t n = (size_t)((lf ? lf : end) - at);
@@ -200,7 +200,7 @@ static int parse_text(struct dn_keyfile *f, bool sections)
 			if (n_lines++ == MAX_LINES)
 				return dn_fail(-E2BIG, PATH_F ":%d: more than %d lines", f->path, line, MAX_LINES);
 			err = parse_line(f, to, sections, line);
-			to += k + 1;    /* no longer than line and LF, or the file's terminator */
+			to += k + 1; /* no longer than line and LF, or the file's terminator */
 		}
 		at = lf ? lf + 1 : end;
 	}
@@ -246,8 +246,7 @@ int dn_keyfile_read(struct dn_keyfile **out, const char *path, bool sections, bo
 	return keyfile_build(out, text, n, path, sections, strict);
 }
 
-int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const char *path,
-		     bool sections, bool strict)
+int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections, bool strict)
 {
 	char *copy;
 
@@ -297,8 +296,7 @@ static void place(const struct dn_section *s, int line, char *out, size_t cap)
 {
 	bool named = s->name[0] != '\0';
 
-	snprintf(out, cap, PATH_F ":%d: %s" WORD_F "%s", s->file->path, line, named ? "[" : "", s->name,
-		 named ? "] " : "");
+	snprintf(out, cap, PATH_F ":%d: %s" WORD_F "%s", s->file->path, line, named ? "[" : "", s->name, named ? "] " : "");
 }
 
 static int key_fail(const struct dn_section *s, const struct dn_key *k, const char *why)
@@ -324,8 +322,9 @@ static int key_number(const struct dn_section *s, const struct dn_key *k, enum d
 	case DN_NUM_WHOLE:
 		return 0;
 	case DN_NUM_PREFIX:
-		return key_tolerate(s, k, whole ? "more than a whole number; the rest is ignored"
-						: "more than a number; the rest is ignored");
+		return key_tolerate(s, k,
+				    whole ? "more than a whole number; the rest is ignored"
+					  : "more than a number; the rest is ignored");
 	case DN_NUM_NONE:
 		return key_fail(s, k, whole ? "not a whole number" : "not a number");
 	case DN_NUM_RANGE:
@@ -436,8 +435,7 @@ static int read_list(struct dn_section *s, const char *key, size_t size, bool wh
 	}
 	at = texts;
 	for (int i = 0; i < count; i++) {
-		err = *at ? key_number(s, k, parse(at, array, i), whole)
-			  : key_fail(s, k, "the list has an empty element");
+		err = *at ? key_number(s, k, parse(at, array, i), whole) : key_fail(s, k, "the list has an empty element");
 		if (err)
 			goto out;
 		at += strlen(at) + 1;

@@ -21,12 +21,12 @@ struct dn_key {
 	char *key;
 	char *value;
 	int line;
-	bool used;              /* a getter asked for it */
+	bool used; /* a getter asked for it */
 };
 
 struct dn_section {
 	const struct dn_keyfile *file;
-	char *name;             /* without brackets; "" for the keys of a .data file */
+	char *name; /* without brackets; "" for the keys of a .data file */
 	int line;
 	int n_keys;
 	struct dn_key *keys;
@@ -34,9 +34,9 @@ struct dn_section {
 
 struct dn_keyfile {
 	char *path;
-	char *text;             /* as read, terminated */
+	char *text; /* as read, terminated */
 	size_t text_bytes;
-	char *stripped;         /* the lines without blanks and comments: what names, keys and values point into */
+	char *stripped; /* the lines without blanks and comments: what names, keys and values point into */
 	bool strict;
 	int n_sections;
 	struct dn_section *sections;
@@ -49,8 +49,7 @@ struct dn_keyfile {
  */
 DN_EXPORT int dn_keyfile_read(struct dn_keyfile **out, const char *path, bool sections, bool strict);
 /** dn_keyfile_parse() - same over memory; @path only names it in messages */
-DN_EXPORT int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const char *path,
-			       bool sections, bool strict);
+DN_EXPORT int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections, bool strict);
 DN_EXPORT void dn_keyfile_destroy(struct dn_keyfile *f);
 
 /* Getters mark the key as used. *out is the default when the key is missing. A value without digits, a
@@ -62,7 +61,7 @@ DN_EXPORT const char *dn_section_text(struct dn_section *s, const char *key, con
 /** dn_section_ints(), dn_section_floats() - comma list into a dn_alloc()ed array; missing key: n = 0, NULL */
 DN_EXPORT int dn_section_ints(struct dn_section *s, const char *key, int64_t **out, int *n);
 DN_EXPORT int dn_section_floats(struct dn_section *s, const char *key, double **out, int *n);
-DN_EXPORT struct dn_key *dn_section_find(struct dn_section *s, const char *key);  /* NULL; does not mark */
+DN_EXPORT struct dn_key *dn_section_find(struct dn_section *s, const char *key); /* NULL; does not mark */
 
 /** dn_section_fail() - dn_fail() with "path:line: [name] " in front; key NULL = the section's own line */
 DN_EXPORT int dn_section_fail(const struct dn_section *s, const char *key, int err, const char *fmt, ...) DN_PRINTF(4, 5);

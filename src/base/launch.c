@@ -7,7 +7,7 @@
 
 static const struct {
 	const char *size, *rank, *local;
-	int least;              /* size that is a launch */
+	int least; /* size that is a launch */
 } launchers[] = {
 	{ "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", 1 },
 	{ "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", 1 },

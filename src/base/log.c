@@ -15,8 +15,8 @@ enum { LINE_BYTES = 2400 };
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
-static void (*line_sink)(void *arg, const char *line);  /* sink_lock */
-static void *line_sink_arg;                             /* sink_lock */
+static void (*line_sink)(void *arg, const char *line); /* sink_lock */
+static void *line_sink_arg;			       /* sink_lock */
 static atomic_bool quiet_warnings;
 static atomic_bool told_bad_setting;
 

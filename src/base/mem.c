@@ -21,18 +21,18 @@
 #else
 #define MAP_BYTES ((size_t)1 << 20)
 #endif
-#define BIG_BYTES ((size_t)1 << 20)     /* region blocks from here on start on a page */
+#define BIG_BYTES ((size_t)1 << 20) /* region blocks from here on start on a page */
 
-#define ASK_BYTES ((size_t)64 << 20)    /* smaller blocks do not ask how much is free */
+#define ASK_BYTES ((size_t)64 << 20) /* smaller blocks do not ask how much is free */
 
 enum block_kind { BLOCK_HEAP = 0x48656170, BLOCK_MAP = 0x4d617020, BLOCK_FREED = 0x46726565 };
 
-struct block {                  /* ends where the caller's bytes start */
-	size_t bytes;           /* asked for */
-	size_t lead;            /* from the start of the allocation to the caller's bytes */
+struct block {	      /* ends where the caller's bytes start */
+	size_t bytes; /* asked for */
+	size_t lead;  /* from the start of the allocation to the caller's bytes */
 	uint32_t kind;
 	uint32_t region;
-	uint64_t unused;        /* keeps the size a multiple of 16, and with it malloc's alignment */
+	uint64_t unused; /* keeps the size a multiple of 16, and with it malloc's alignment */
 };
 _Static_assert(sizeof(struct block) % 16 == 0, "the caller's bytes lose malloc's alignment");
 _Static_assert(sizeof(struct block) <= DN_ALIGN, "the header does not fit in front of aligned bytes");
@@ -44,21 +44,15 @@ struct counter {
 };
 
 static struct counter counters[DN_MEM_REGIONS];
-static _Atomic uint64_t fail_in;        /* allocations until the one that fails, 0 = never */
+static _Atomic uint64_t fail_in; /* allocations until the one that fails, 0 = never */
 
 static const char *const region_names[DN_MEM_REGIONS] = {
-	[DN_MEM_PARAMS] = "params",
-	[DN_MEM_GRADS] = "grads",
-	[DN_MEM_OPTIMIZER] = "optimizer",
-	[DN_MEM_PARAM_SLOTS] = "param_slots",
-	[DN_MEM_GRAD_SLOTS] = "grad_slots",
-	[DN_MEM_ACTIVATIONS] = "activations",
-	[DN_MEM_WORKSPACE] = "workspace",
-	[DN_MEM_STAGING] = "staging",
-	[DN_MEM_BUFFERS] = "buffers",
-	[DN_MEM_EMA] = "ema",
-	[DN_MEM_SNAPSHOT] = "snapshot",
-	[DN_MEM_HOST] = "host",
+	[DN_MEM_PARAMS] = "params",	    [DN_MEM_GRADS] = "grads",
+	[DN_MEM_OPTIMIZER] = "optimizer",   [DN_MEM_PARAM_SLOTS] = "param_slots",
+	[DN_MEM_GRAD_SLOTS] = "grad_slots", [DN_MEM_ACTIVATIONS] = "activations",
+	[DN_MEM_WORKSPACE] = "workspace",   [DN_MEM_STAGING] = "staging",
+	[DN_MEM_BUFFERS] = "buffers",	    [DN_MEM_EMA] = "ema",
+	[DN_MEM_SNAPSHOT] = "snapshot",	    [DN_MEM_HOST] = "host",
 };
 
 const char *dn_region_name(enum dn_region r)
@@ -70,7 +64,7 @@ static struct block *block_of(void *p)
 {
 	struct block *b = (struct block *)p - 1;
 
-	assert(b->kind == BLOCK_HEAP || b->kind == BLOCK_MAP);  /* ours, and not freed before */
+	assert(b->kind == BLOCK_HEAP || b->kind == BLOCK_MAP); /* ours, and not freed before */
 	return b;
 }
 
@@ -119,14 +113,15 @@ static int check_room(enum dn_region r, size_t bytes)
 		return 0;
 	fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return 0;               /* not told: the system decides */
+		return 0; /* not told: the system decides */
 	n = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	text[n > 0 ? n : 0] = '\0';
 	at = strstr(text, "MemAvailable:");
 	if (!at || sscanf(at, "MemAvailable: %llu kB", &kb) != 1 || bytes >> 10 <= kb)
 		return 0;
-	return dn_fail(-ENOMEM, "out of memory: %s: %zu MiB are needed, %llu MiB are free", dn_region_name(r), bytes >> 20, kb >> 10);
+	return dn_fail(-ENOMEM, "out of memory: %s: %zu MiB are needed, %llu MiB are free", dn_region_name(r), bytes >> 20,
+		       kb >> 10);
 }
 
 static size_t map_size(size_t bytes)
@@ -261,7 +256,7 @@ void *dn_alloc_region(enum dn_region r, size_t bytes)
 	assert((unsigned)r < DN_MEM_REGIONS);
 	p = block_get(r, bytes, bytes >= BIG_BYTES ? PAGE : DN_ALIGN);
 	if (p)
-		memset(p, 0, bytes);    /* mappings too: a page that is not touched is not resident */
+		memset(p, 0, bytes); /* mappings too: a page that is not touched is not resident */
 	return p;
 }
 

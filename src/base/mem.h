@@ -14,18 +14,18 @@ extern "C" {
 #endif
 
 enum dn_region {
-	DN_MEM_PARAMS,          /* values of trained params at rest: whole, or this rank's shard */
-	DN_MEM_GRADS,           /* accumulated gradients: whole, or this rank's shard */
-	DN_MEM_OPTIMIZER,       /* optimizer state */
-	DN_MEM_PARAM_SLOTS,     /* gathered blocks */
-	DN_MEM_GRAD_SLOTS,      /* one microbatch's full gradients of a block */
-	DN_MEM_ACTIVATIONS,     /* outputs, deltas, saved tensors, and the ring of input batches */
-	DN_MEM_WORKSPACE,       /* scratch of the math library, reordered weights */
-	DN_MEM_STAGING,         /* pieces under exchange */
-	DN_MEM_BUFFERS,         /* rolling statistics and this microbatch's statistics */
+	DN_MEM_PARAMS,	    /* values of trained params at rest: whole, or this rank's shard */
+	DN_MEM_GRADS,	    /* accumulated gradients: whole, or this rank's shard */
+	DN_MEM_OPTIMIZER,   /* optimizer state */
+	DN_MEM_PARAM_SLOTS, /* gathered blocks */
+	DN_MEM_GRAD_SLOTS,  /* one microbatch's full gradients of a block */
+	DN_MEM_ACTIVATIONS, /* outputs, deltas, saved tensors, and the ring of input batches */
+	DN_MEM_WORKSPACE,   /* scratch of the math library, reordered weights */
+	DN_MEM_STAGING,	    /* pieces under exchange */
+	DN_MEM_BUFFERS,	    /* rolling statistics and this microbatch's statistics */
 	DN_MEM_EMA,
 	DN_MEM_SNAPSHOT,
-	DN_MEM_PLANNED,         /* number of planned regions */
+	DN_MEM_PLANNED, /* number of planned regions */
 	DN_MEM_HOST = DN_MEM_PLANNED,
 	DN_MEM_REGIONS
 };
@@ -33,17 +33,17 @@ enum dn_region {
 struct dn_mem_stats {
 	size_t now_bytes;
 	size_t peak_bytes;
-	uint64_t n_allocs;      /* since the start */
+	uint64_t n_allocs; /* since the start */
 };
 
-#define DN_ALIGN 64u            /* bytes: every tensor and every region starts on this boundary */
+#define DN_ALIGN 64u /* bytes: every tensor and every region starts on this boundary */
 
-DN_EXPORT const char *dn_region_name(enum dn_region r);          /* "params", ... as in the outputs */
+DN_EXPORT const char *dn_region_name(enum dn_region r); /* "params", ... as in the outputs */
 
 /* Host structures (DN_MEM_HOST). On failure NULL, and the message names the size. 0 bytes is legal. */
 DN_EXPORT void *dn_alloc(size_t bytes);
 DN_EXPORT void *dn_zalloc(size_t bytes);
-DN_EXPORT void *dn_calloc(size_t n, size_t size);                 /* checks overflow, zeroed */
+DN_EXPORT void *dn_calloc(size_t n, size_t size); /* checks overflow, zeroed */
 DN_EXPORT void *dn_realloc(void *p, size_t bytes);
 DN_EXPORT char *dn_strdup(const char *s);
 DN_EXPORT char *dn_strndup(const char *s, size_t n);
@@ -55,7 +55,7 @@ DN_EXPORT void *dn_alloc_region(enum dn_region r, size_t bytes);
 DN_EXPORT void dn_free(void *p);
 
 DN_EXPORT void dn_mem_stats(enum dn_region r, struct dn_mem_stats *out);
-DN_EXPORT uint64_t dn_mem_n_allocs(void);                         /* over all regions */
+DN_EXPORT uint64_t dn_mem_n_allocs(void); /* over all regions */
 
 /** dn_mem_fail_at() - make the @n-th allocation from now fail (1 = next), 0 switches it off */
 DN_EXPORT void dn_mem_fail_at(uint64_t n);

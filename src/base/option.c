@@ -11,7 +11,7 @@
 
 struct entry {
 	const struct dn_option *opt;
-	char *value;            /* NULL = not given */
+	char *value; /* NULL = not given */
 	char *where;
 };
 
@@ -92,7 +92,7 @@ static bool is_choice(const char *choices, const char *value)
 {
 	size_t n = strlen(value);
 
-	for (const char *c = choices; ; ) {
+	for (const char *c = choices;;) {
 		size_t k = strcspn(c, "|");
 
 		if (k == n && !memcmp(c, value, n))
@@ -266,7 +266,7 @@ int64_t dn_options_int(const struct dn_options *o, const char *key)
 	if (!text)
 		return 0;
 	kind = e->opt->type == DN_OPT_INT ? dn_parse_int(text, &x) : dn_parse_bytes(text, &x);
-	assert(kind == DN_NUM_WHOLE);   /* given values are checked, so this is about our default */
+	assert(kind == DN_NUM_WHOLE); /* given values are checked, so this is about our default */
 	(void)kind;
 	return x;
 }
@@ -295,8 +295,7 @@ bool dn_options_on(const struct dn_options *o, const char *key)
 	return !strcmp(entry_text(e), "1");
 }
 
-int dn_options_each(const struct dn_options *o,
-		    int (*fn)(void *arg, const struct dn_option *opt, const char *value), void *arg)
+int dn_options_each(const struct dn_options *o, int (*fn)(void *arg, const struct dn_option *opt, const char *value), void *arg)
 {
 	for (int i = 0; i < o->n_entries; i++) {
 		const char *text = entry_text(&o->entries[i]);

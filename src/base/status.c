@@ -12,7 +12,7 @@ static _Thread_local char message[MESSAGE_BYTES + 1];
 
 int dn_fail(int err, const char *fmt, ...)
 {
-	char text[MESSAGE_BYTES + 1];   /* apart, because the arguments may quote the message that is replaced */
+	char text[MESSAGE_BYTES + 1]; /* apart, because the arguments may quote the message that is replaced */
 	int saved = errno;
 	va_list ap;
 

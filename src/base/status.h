@@ -15,8 +15,8 @@ extern "C" {
 
 /* Two codes with a meaning of their own: the process ends with status 3 (a peer is lost or late). */
 enum {
-	DN_EPEER_LOST = -103,   /* -ECONNABORTED */
-	DN_EPEER_LATE = -110,   /* -ETIMEDOUT */
+	DN_EPEER_LOST = -103, /* -ECONNABORTED */
+	DN_EPEER_LATE = -110, /* -ETIMEDOUT */
 };
 
 /**

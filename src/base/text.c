@@ -130,7 +130,7 @@ enum dn_number dn_parse_float(const char *s, double *out)
 		return DN_NUM_NONE;
 	x = strtod(s, &stop);
 	if (stop > end)
-		x = 0;          /* "0x10": ours ends after the 0 */
+		x = 0; /* "0x10": ours ends after the 0 */
 	if (!isfinite(x))
 		return DN_NUM_RANGE;
 	*out = x;

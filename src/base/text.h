@@ -10,10 +10,10 @@ extern "C" {
 #endif
 
 enum dn_number {
-	DN_NUM_WHOLE,           /* the whole text is the number */
-	DN_NUM_PREFIX,          /* a number, followed by other text */
-	DN_NUM_NONE,            /* no digits where a number is due */
-	DN_NUM_RANGE,           /* does not fit int64, or is not finite */
+	DN_NUM_WHOLE,  /* the whole text is the number */
+	DN_NUM_PREFIX, /* a number, followed by other text */
+	DN_NUM_NONE,   /* no digits where a number is due */
+	DN_NUM_RANGE,  /* does not fit int64, or is not finite */
 };
 
 /* Decimal only, leading and trailing blanks ignored, optional sign. "1e3" is a whole float and, as an
@@ -23,9 +23,9 @@ DN_EXPORT enum dn_number dn_parse_float(const char *s, double *out);
 /** dn_parse_bytes() - "16M", "64K", "2G", "123" (powers of 1024); DN_NUM_WHOLE or an error kind */
 DN_EXPORT enum dn_number dn_parse_bytes(const char *s, int64_t *out);
 
-struct dn_buf {                 /* zero-initialise; text is always terminated once non-NULL */
+struct dn_buf { /* zero-initialise; text is always terminated once non-NULL */
 	char *s;
-	size_t n;               /* length without the terminator */
+	size_t n; /* length without the terminator */
 	size_t cap;
 };
 

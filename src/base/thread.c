@@ -12,7 +12,7 @@ int64_t dn_now_ns(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);     /* cannot fail for this clock */
+	clock_gettime(CLOCK_MONOTONIC, &t); /* cannot fail for this clock */
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
@@ -47,7 +47,7 @@ int dn_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_n
 
 int dn_usable_cores(void)
 {
-	cpu_set_t sets[16];     /* the kernel refuses a mask that is shorter than its own; one set is 1024 cores */
+	cpu_set_t sets[16]; /* the kernel refuses a mask that is shorter than its own; one set is 1024 cores */
 	int n;
 
 	memset(sets, 0, sizeof(sets));

@@ -116,8 +116,7 @@ static int unknown_verb(int *status, int n, char *const *words)
 }
 
 /* The verb that argv names; at[] gets the indices of its words. 1 = done, with *status. */
-static int find_verb(const struct dn_verb **out, struct dn_loaded *plugin, int argc, char **argv, int *at, int *n_at,
-		     int *status)
+static int find_verb(const struct dn_verb **out, struct dn_loaded *plugin, int argc, char **argv, int *at, int *n_at, int *status)
 {
 	char *words[2];
 	int n = first_words(argc, argv, NULL, at, 2);
@@ -187,7 +186,7 @@ static bool plugin_flag_known(const struct dn_command *c, const struct dn_loaded
 	if (!by_path && !dn_plugin_exists(name))
 		return false;
 	if (dn_plugin_open(&l, by_path ? by_path : name))
-		return true;            /* the verb will say what is wrong with the plugin */
+		return true; /* the verb will say what is wrong with the plugin */
 	if (!strcmp(l.p->name, name)) {
 		const struct dn_option *const tables[] = { l.p->options, NULL };
 
@@ -270,7 +269,8 @@ static int parse_words(struct dn_command *c, const struct dn_loaded *plugin, int
 	}
 	for (int i = 0; i < c->n_plugin_flags; i++)
 		if (!plugin_flag_known(c, plugin, c->plugin_flags[2 * i])) {
-			snprintf(what, sizeof(what), "unknown flag -%.150s: no plugin with that key is found (darknet options lists them)",
+			snprintf(what, sizeof(what),
+				 "unknown flag -%.150s: no plugin with that key is found (darknet options lists them)",
 				 c->plugin_flags[2 * i]);
 			return usage_error(status, prefix, c->verb, what);
 		}

@@ -7,7 +7,11 @@
 
 const struct dn_option bare_flags[] = {
 	{ .key = "threads", .type = DN_OPT_INT, .min = 1, .max = 4096, .arg = "N", .help = "threads (unset: usable cores)" },
-	{ .key = "backend", .type = DN_OPT_CHOICE, .def = "cpu", .choices = "ref|cpu", .arg = "NAME",
+	{ .key = "backend",
+	  .type = DN_OPT_CHOICE,
+	  .def = "cpu",
+	  .choices = "ref|cpu",
+	  .arg = "NAME",
 	  .help = "who would compute: plain loops, or the tuned library" },
 	{ .key = "legacy-bn", .type = DN_OPT_SWITCH, .help = "batch normalisation by Darknet's CPU rule" },
 	{ .key = "strict", .type = DN_OPT_SWITCH, .help = "warnings about the cfg are errors" },

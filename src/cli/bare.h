@@ -9,7 +9,7 @@ struct bare {
 	struct dn_net *net;
 };
 
-extern const struct dn_option bare_flags[];     /* -threads, -backend, -legacy-bn, -strict */
+extern const struct dn_option bare_flags[]; /* -threads, -backend, -legacy-bn, -strict */
 
 /** bare_open() - @opt may be NULL: inference with the cfg's batch; bare_close() is due in any case */
 int bare_open(struct bare *b, struct dn_command *c, const char *cfg_path, const struct dn_net_options *opt);

@@ -4,14 +4,14 @@
 #include "plugin/load.h"
 #include "plugin/verb.h"
 
-enum { CLI_USAGE = 2 };                 /* exit status of wrong usage */
+enum { CLI_USAGE = 2 }; /* exit status of wrong usage */
 
-extern const struct dn_verb *const cli_verbs[];         /* ends at NULL */
+extern const struct dn_verb *const cli_verbs[]; /* ends at NULL */
 
-extern const struct dn_option cli_net_flags[];          /* every verb that runs a net; such verbs take -PLUGIN.KEY too */
-extern const struct dn_option cli_seed_flags[];         /* -seed */
-extern const struct dn_option cli_batch_flags[];        /* -batch */
-extern const struct dn_option cli_train_flags[];        /* every training */
+extern const struct dn_option cli_net_flags[];	 /* every verb that runs a net; such verbs take -PLUGIN.KEY too */
+extern const struct dn_option cli_seed_flags[];	 /* -seed */
+extern const struct dn_option cli_batch_flags[]; /* -batch */
+extern const struct dn_option cli_train_flags[]; /* every training */
 
 /** cli_parse() - argv to a command; *@status is the exit status when the result is not 0
  * 1 = "nothing to run, all is printed" (help, version: status 0; usage errors: status 2); negative = an error with a message.
@@ -31,7 +31,8 @@ bool cli_help_words(FILE *f, int n, char *const *words);
 void cli_man(FILE *f);
 bool cli_takes_plugin_flags(const struct dn_verb *v);
 
-extern const struct dn_verb verb_classifier_train, verb_classifier_valid, verb_train, verb_net, verb_forward,
-	verb_partial, verb_classifier_predict, verb_cifar_train, verb_cifar_test, verb_ops, verb_speed, verb_look, verb_imtest, verb_weights_info, verb_weights_diff, verb_options, verb_plugins, verb_help;
+extern const struct dn_verb verb_classifier_train, verb_classifier_valid, verb_train, verb_net, verb_forward, verb_partial,
+	verb_classifier_predict, verb_cifar_train, verb_cifar_test, verb_ops, verb_speed, verb_look, verb_imtest,
+	verb_weights_info, verb_weights_diff, verb_options, verb_plugins, verb_help;
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/launch.h"
 #include "base/thread.h"
 
-#define FIRST_SPEAKS_MS 1500          /* Open MPI takes 1 s from the first failure to its SIGTERM */
+#define FIRST_SPEAKS_MS 1500 /* Open MPI takes 1 s from the first failure to its SIGTERM */
 
 void launch_let_first_speak(void)
 {

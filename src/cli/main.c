@@ -45,7 +45,7 @@ int main(int argc, char **argv)
 
 	open_std_fds();
 	keep_heap_small();
-	signal(SIGPIPE, SIG_IGN);       /* a closed pipe and a full quota are write errors, with a message */
+	signal(SIGPIPE, SIG_IGN); /* a closed pipe and a full quota are write errors, with a message */
 	signal(SIGXFSZ, SIG_IGN);
 	dn_launch_read(&l);
 	dn_log_quiet(l.rank > 0);

@@ -53,7 +53,7 @@ static void warn_classes(const struct dn_datafile *d, const struct dn_net *net)
 		dn_warn("%s: classes=%lld, but the net has %lld outputs", d->file->path, (long long)d->classes,
 			(long long)classes_of(net));
 	if (!d->names || access(d->names, R_OK) || dn_lines_read(&names, d->names, "a list of names", true))
-		return;                 /* only predictions need them */
+		return; /* only predictions need them */
 	if (names.n < classes_of(net))
 		dn_warn("%s: %lld names, but the net has %lld outputs", d->names, (long long)names.n, (long long)classes_of(net));
 	dn_lines_fini(&names);
@@ -62,9 +62,14 @@ static void warn_classes(const struct dn_datafile *d, const struct dn_net *net)
 int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, uint64_t seed)
 {
 	struct dn_dataset_config c = {
-		.valid = valid, .inputs = net->inputs, .truths = net->truths,
-		.w = net->w, .h = net->h, .c = net->w ? net->c : 0,
-		.fit = DN_FIT_CENTER_CROP, .seed = seed,
+		.valid = valid,
+		.inputs = net->inputs,
+		.truths = net->truths,
+		.w = net->w,
+		.h = net->h,
+		.c = net->w ? net->c : 0,
+		.fit = DN_FIT_CENTER_CROP,
+		.seed = seed,
 	};
 	struct dn_augment a;
 	int err = 0;
@@ -107,7 +112,8 @@ int samples_names(struct dn_lines *out, const struct dn_datafile *d, const struc
 	int err = dn_lines_read(out, path, "a list of names", true);
 
 	if (err && !d->names && !d->labels)
-		return dn_fail(err, "%s: there is no names= or labels= line, and the names are not in %s either", d->file->path, path);
+		return dn_fail(err, "%s: there is no names= or labels= line, and the names are not in %s either", d->file->path,
+			       path);
 	if (!err && out->n < classes_of(net)) {
 		err = dn_fail(-EINVAL, "%s: %lld names, but the net has %lld outputs", path, (long long)out->n,
 			      (long long)classes_of(net));

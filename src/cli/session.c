@@ -18,7 +18,7 @@ int session_item(struct session_items *s, const char *name, const char *fmt, ...
 	size_t n = strlen(name) + 1;
 	char text[512];
 	va_list ap;
-	char *both;             /* NAME\0VALUE */
+	char *both; /* NAME\0VALUE */
 
 	if (s->n == s->cap) {
 		int cap = s->cap ? 2 * s->cap : 64;
@@ -73,7 +73,7 @@ int session_claim(struct dn_cfg *cfg, bool read_keys)
 
 		if (!may_be_plugin(sec) || !dn_plugin_exists(sec->name))
 			continue;
-		(void)dn_cfg_section(cfg, sec->name, &err);     /* two are an error */
+		(void)dn_cfg_section(cfg, sec->name, &err); /* two are an error */
 		if (!err)
 			err = dn_cfg_claim(cfg, sec->name);
 		if (err)
@@ -93,7 +93,8 @@ static int plugin_wanted(struct session *s, const char **out, char *name, size_t
 	*out = NULL;
 	if (flag && !strcmp(flag, "none")) {
 		if (s->c->n_plugin_flags)
-			return dn_fail(-EINVAL, "-%s: a plugin's key, but -plugin none asks for no plugin", s->c->plugin_flags[0]);
+			return dn_fail(-EINVAL, "-%s: a plugin's key, but -plugin none asks for no plugin",
+				       s->c->plugin_flags[0]);
 		return 0;
 	}
 	for (int i = 0; i < s->cfg->file->n_sections; i++) {
@@ -102,11 +103,13 @@ static int plugin_wanted(struct session *s, const char **out, char *name, size_t
 		if (!may_be_plugin(sec) || !dn_plugin_exists(sec->name))
 			continue;
 		if (found && strcmp(found, sec->name))
-			return dn_section_fail(sec, NULL, -EINVAL, "a second plugin: [%s] asks for one already, a run takes one", found);
+			return dn_section_fail(sec, NULL, -EINVAL, "a second plugin: [%s] asks for one already, a run takes one",
+					       found);
 		found = sec->name;
 	}
 	if (flag && !strchr(flag, '/') && found && strcmp(flag, found))
-		return dn_fail(-EINVAL, "-plugin %s: the cfg asks for the plugin %s with its section [%s]; a run takes one plugin", flag,
+		return dn_fail(-EINVAL,
+			       "-plugin %s: the cfg asks for the plugin %s with its section [%s]; a run takes one plugin", flag,
 			       found, found);
 	if (flag) {
 		*out = flag;
@@ -179,9 +182,11 @@ static int check_launch(const struct session *s)
 	dn_launch_read(&l);
 	if (l.size <= 1 || s->run.group.world > 1)
 		return 0;
-	return dn_fail(-EINVAL, "%d processes were launched (%s), but %s: each would be rank 0 of 1, and they would overwrite one another's "
-		       "files; use [fsdp] in the cfg or -plugin fsdp, or launch one process", l.size, l.by,
-		       s->plugin.p ? "the plugin joined none of them" : "no plugin joins them");
+	return dn_fail(
+		-EINVAL,
+		"%d processes were launched (%s), but %s: each would be rank 0 of 1, and they would overwrite one another's "
+		"files; use [fsdp] in the cfg or -plugin fsdp, or launch one process",
+		l.size, l.by, s->plugin.p ? "the plugin joined none of them" : "no plugin joins them");
 }
 
 static int open_device(struct session *s)
@@ -215,8 +220,8 @@ static void print_notices(const struct session *s)
 	if (dn_options_given(f, "gpus") || dn_options_on(f, "nogpu") || dn_options_given(f, "i") ||
 	    strcmp(dn_options_text(f, "device"), "cpu"))
 		fprintf(stderr, "notice: this build has no GPU support: the CPU is used\n");
-	fprintf(stderr, "threads: %d a rank, %d rank%s (%d on this host), %d of %d cores usable%s\n", s->run.threads, s->run.group.world,
-		s->run.group.world == 1 ? "" : "s", s->run.group.ranks_on_host, usable, present,
+	fprintf(stderr, "threads: %d a rank, %d rank%s (%d on this host), %d of %d cores usable%s\n", s->run.threads,
+		s->run.group.world, s->run.group.world == 1 ? "" : "s", s->run.group.ranks_on_host, usable, present,
 		usable < present ? " by this rank (bound by the launcher or an affinity mask)" : "");
 }
 
@@ -249,7 +254,7 @@ int session_start(struct session *s, struct dn_command *c, const char *cfg_path,
 	}
 	err = check_launch(s);
 	if (err) {
-		s->agreed = true;       /* all processes see the same variables */
+		s->agreed = true; /* all processes see the same variables */
 		return err;
 	}
 	err = open_device(s);
@@ -309,7 +314,7 @@ int session_net(struct session *s, struct dn_net_options *opt)
 
 static int item_flag(void *arg, const struct dn_option *opt, const char *value)
 {
-	static const char *const own[] = { "i", "gpus", "nogpu", "device", "plugin", "log" };   /* do not change the training */
+	static const char *const own[] = { "i", "gpus", "nogpu", "device", "plugin", "log" }; /* do not change the training */
 	char name[160];
 
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
@@ -515,7 +520,7 @@ int session_end(struct session *s, int err)
 	dn_options_destroy(s->plugin_options);
 	dn_cfg_destroy(s->cfg);
 	if (!s->started)
-		dn_plugin_close(&s->plugin);    /* one that ran stays: its libraries may still have threads and exit handlers */
+		dn_plugin_close(&s->plugin); /* one that ran stays: its libraries may still have threads and exit handlers */
 	return 0;
 }
 

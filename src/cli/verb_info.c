@@ -43,8 +43,8 @@ void cli_print_options(FILE *f, const struct dn_option *table, const char *lead)
 
 void cli_verb_help(FILE *f, const struct dn_verb *v, const char *prefix)
 {
-	fprintf(f, "usage: darknet %s%s%s %s%s\n%s\n", prefix ? prefix : "", prefix ? " " : "", v->name,
-		v->args ? v->args : "", v->flags && v->flags[0] ? " [flags]" : "", v->summary);
+	fprintf(f, "usage: darknet %s%s%s %s%s\n%s\n", prefix ? prefix : "", prefix ? " " : "", v->name, v->args ? v->args : "",
+		v->flags && v->flags[0] ? " [flags]" : "", v->summary);
 	if (v->flags && v->flags[0])
 		fprintf(f, "\nFlags, anywhere on the line:\n");
 	for (int i = 0; v->flags && v->flags[i]; i++)
@@ -67,7 +67,7 @@ static int usage_plugin(void *arg, const char *name, const char *path)
 
 	(void)path;
 	if (dn_plugin_open(&l, name))
-		return 0;               /* `darknet plugins` says why */
+		return 0; /* `darknet plugins` says why */
 	for (const struct dn_verb *v = l.p->verbs; v && v->name; v++)
 		print_verb_line(arg, v, l.p->name);
 	dn_plugin_close(&l);
@@ -81,7 +81,7 @@ void cli_usage(FILE *f)
 		print_verb_line(f, *v, NULL);
 	(void)dn_plugin_each(usage_plugin, f);
 	fprintf(f, "\ndarknet help VERB tells a verb's flags; darknet --version the version.\n"
-		"Exit status: 0 done, 1 input or environment, 2 usage, 3 another rank was lost or late.\n");
+		   "Exit status: 0 done, 1 input or environment, 2 usage, 3 another rank was lost or late.\n");
 }
 
 /* --- help --- */
@@ -154,14 +154,17 @@ static int run_help(struct dn_command *c)
 }
 
 static const struct dn_option help_flags[] = {
-	{ .key = "man", .type = DN_OPT_SWITCH, .help = "the whole manual page, as man(1) reads it" },
-	{ .key = NULL }
+	{ .key = "man", .type = DN_OPT_SWITCH, .help = "the whole manual page, as man(1) reads it" }, { .key = NULL }
 };
 static const struct dn_option *const help_tables[] = { help_flags, NULL };
 
 const struct dn_verb verb_help = {
-	.name = "help", .args = "[VERB]", .summary = "list the verbs, or explain one", .max_args = 2,
-	.flags = help_tables, .run = run_help,
+	.name = "help",
+	.args = "[VERB]",
+	.summary = "list the verbs, or explain one",
+	.max_args = 2,
+	.flags = help_tables,
+	.run = run_help,
 };
 
 /* --- options --- */
@@ -216,7 +219,10 @@ static int run_options(struct dn_command *c)
 }
 
 const struct dn_verb verb_options = {
-	.name = "options", .args = "", .summary = "every flag and plugin key with its default", .run = run_options,
+	.name = "options",
+	.args = "",
+	.summary = "every flag and plugin key with its default",
+	.run = run_options,
 };
 
 /* --- plugins --- */
@@ -241,7 +247,9 @@ static int run_plugins(struct dn_command *c)
 }
 
 const struct dn_verb verb_plugins = {
-	.name = "plugins", .args = "", .summary = "list the plugins found, and what is wrong with those that do not load",
+	.name = "plugins",
+	.args = "",
+	.summary = "list the plugins found, and what is wrong with those that do not load",
 	.run = run_plugins,
 };
 
@@ -335,7 +343,8 @@ void cli_man(FILE *f)
 	fprintf(f, ".TH DARKNET 1 \"\" \"darknet-fsdp %s\" \"User Commands\"\n", DN_VERSION);
 	fputs(".SH NAME\ndarknet \\- train and run neural networks described by cfg files, on one process or sharded over many\n"
 	      ".SH SYNOPSIS\n.B darknet\n\\fIVERB\\fR [\\fIARGUMENTS\\fR] [\\fIflags anywhere\\fR]\n"
-	      ".SH VERBS\n", f);
+	      ".SH VERBS\n",
+	      f);
 	for (const struct dn_verb *const *v = cli_verbs; *v; v++)
 		man_verb(f, *v, NULL);
 	fputs(".SH FLAGS OF VERBS THAT RUN A NET\n", f);
@@ -347,5 +356,6 @@ void cli_man(FILE *f)
 	(void)dn_plugin_each(man_plugin, f);
 	fputs(".SH ENVIRONMENT\n.TP\n.B DARKNET_PLUGIN_PATH\nfolders where plugins are sought first, separated by colons\n"
 	      ".TP\n.B DARKNET_LOG\nlevels of log rooms, as in fsdp:debug,net:info\n"
-	      ".SH EXIT STATUS\n0 done; 1 the input or the environment is wrong; 2 wrong usage; 3 another rank was lost or late.\n", f);
+	      ".SH EXIT STATUS\n0 done; 1 the input or the environment is wrong; 2 wrong usage; 3 another rank was lost or late.\n",
+	      f);
 }

@@ -11,7 +11,7 @@ struct look {
 	struct dn_dataset *data;
 	struct dn_order_cache *order;
 	int64_t n;
-	float *x;               /* [n, inputs] */
+	float *x; /* [n, inputs] */
 };
 
 static int check(const struct look *l, const char *data_path)
@@ -19,8 +19,8 @@ static int check(const struct look *l, const char *data_path)
 	const struct dn_dataset *ds = l->data;
 
 	if (ds->c != 1 && ds->c != 3)
-		return dn_fail(-EINVAL, "%s: samples of %lld x %lld x %lld are no grey or colour images", data_path, (long long)ds->w,
-			       (long long)ds->h, (long long)ds->c);
+		return dn_fail(-EINVAL, "%s: samples of %lld x %lld x %lld are no grey or colour images", data_path,
+			       (long long)ds->w, (long long)ds->h, (long long)ds->c);
 	if (ds->w < 2 && ds->h < 2)
 		return dn_fail(-EINVAL, "%s: samples of %lld values are no images", data_path, (long long)ds->inputs);
 	if (ds->inputs * l->n > DN_IMAGE_MAX_PIXELS * 3)
@@ -42,7 +42,8 @@ static int get_samples(struct look *l, FILE *f)
 
 		if (err)
 			return err;
-		fprintf(f, "%lld: %s:%lld, %lld\n", (long long)i, ds->name ? ds->name(ds, at) : ds->path, (long long)at, (long long)cls);
+		fprintf(f, "%lld: %s:%lld, %lld\n", (long long)i, ds->name ? ds->name(ds, at) : ds->path, (long long)at,
+			(long long)cls);
 	}
 	return 0;
 }
@@ -98,19 +99,33 @@ static int run_look(struct dn_command *c)
 
 static const struct dn_option look_flags[] = {
 	{ .key = "n", .type = DN_OPT_INT, .def = "32", .min = 1, .max = 1e6, .arg = "N", .help = "samples" },
-	{ .key = "columns", .type = DN_OPT_INT, .def = "8", .min = 1, .max = 1e6, .arg = "N",
+	{ .key = "columns",
+	  .type = DN_OPT_INT,
+	  .def = "8",
+	  .min = 1,
+	  .max = 1e6,
+	  .arg = "N",
 	  .help = "samples in a row of the sheet" },
 	{ .key = NULL }
 };
 static const struct dn_option *const tables[] = { look_flags, cli_seed_flags, bare_flags, NULL };
 
 const struct dn_verb verb_look = {
-	.name = "look", .args = "DATA CFG [OUT.png]",
+	.name = "look",
+	.args = "DATA CFG [OUT.png]",
 	.summary = "augmented training samples on one sheet, look.png if OUT is not given",
-	.min_args = 2, .max_args = 3, .flags = tables, .run = run_look,
+	.min_args = 2,
+	.max_args = 3,
+	.flags = tables,
+	.run = run_look,
 };
 
 const struct dn_verb verb_imtest = {
-	.name = "imtest", .args = "DATA CFG [OUT.png]", .summary = "the same as look", .min_args = 2, .max_args = 3, .flags = tables,
+	.name = "imtest",
+	.args = "DATA CFG [OUT.png]",
+	.summary = "the same as look",
+	.min_args = 2,
+	.max_args = 3,
+	.flags = tables,
 	.run = run_look,
 };

@@ -48,8 +48,8 @@ static void print_json(FILE *f, const struct dn_net *net, const char *path)
 		json_shape(f, "in", l->w, l->h, l->c, l->inputs);
 		fputc(',', f);
 		json_shape(f, "out", l->out_w, l->out_h, l->out_c, l->outputs);
-		fprintf(f, ",\"params\":%lld,\"buffers\":%lld,\"flops\":%lld,\"block\":",
-			(long long)count(net, i, i, DN_TRAINED), (long long)count(net, i, i, DN_BUFFER), (long long)l->flops);
+		fprintf(f, ",\"params\":%lld,\"buffers\":%lld,\"flops\":%lld,\"block\":", (long long)count(net, i, i, DN_TRAINED),
+			(long long)count(net, i, i, DN_BUFFER), (long long)l->flops);
 		json_text(f, l->block->name);
 		fputc('}', f);
 	}
@@ -81,11 +81,12 @@ static void print_table(FILE *f, const struct dn_net *net)
 	}
 	dn_human_bytes((double)dn_weights_bytes(net, -1), size, sizeof(size));
 	dn_human_bytes((double)net->activations_bytes, act, sizeof(act));
-	fprintf(f, "\n%lld trained parameters, %lld of rolling statistics, weights file %s\n"
+	fprintf(f,
+		"\n%lld trained parameters, %lld of rolling statistics, weights file %s\n"
 		"batch %lld, subdivisions %lld; activations of a forward pass %s\n"
 		"Floating Point Operations: %.2f Bn an image\n",
-		(long long)net->n_trained, (long long)net->n_buffers, size, (long long)net->batch, (long long)net->subdivisions, act,
-		(double)net->flops / 1e9);
+		(long long)net->n_trained, (long long)net->n_buffers, size, (long long)net->batch, (long long)net->subdivisions,
+		act, (double)net->flops / 1e9);
 }
 
 static bool plugin_section(const char *section)
@@ -134,14 +135,22 @@ static int run_net(struct dn_command *c)
 
 static const struct dn_option net_flags[] = {
 	{ .key = "json", .type = DN_OPT_SWITCH, .help = "layers, blocks and sizes as one JSON object" },
-	{ .key = "plain", .type = DN_OPT_STRING, .arg = "OUT", .help = "write the cfg without [block] and plugin sections to OUT" },
+	{ .key = "plain",
+	  .type = DN_OPT_STRING,
+	  .arg = "OUT",
+	  .help = "write the cfg without [block] and plugin sections to OUT" },
 	{ .key = NULL }
 };
 static const struct dn_option *const net_tables[] = { net_flags, bare_flags, NULL };
 
 const struct dn_verb verb_net = {
-	.name = "net", .args = "CFG", .summary = "layers, blocks, parameters and sizes of a cfg", .min_args = 1, .max_args = 1,
-	.flags = net_tables, .run = run_net,
+	.name = "net",
+	.args = "CFG",
+	.summary = "layers, blocks, parameters and sizes of a cfg",
+	.min_args = 1,
+	.max_args = 1,
+	.flags = net_tables,
+	.run = run_net,
 };
 
 /* --- forward --- */
@@ -150,12 +159,12 @@ struct pass {
 	struct session s;
 	struct dn_npy in;
 	bool opened;
-	float *image;           /* [inputs], when IN is an image */
-	int64_t n;              /* images */
+	float *image; /* [inputs], when IN is an image */
+	int64_t n;    /* images */
 	int layer;
-	float *x;               /* [local, inputs] */
-	float *y;               /* rank 0: [n, outputs] */
-	size_t *sizes;          /* [world] */
+	float *x;      /* [local, inputs] */
+	float *y;      /* rank 0: [n, outputs] */
+	size_t *sizes; /* [world] */
 };
 
 /* Anything but a .npy file is an image, which becomes the input as "classifier predict" makes it. */
@@ -172,8 +181,8 @@ static int open_image(struct pass *p, const char *path)
 		return dn_fail(-EINVAL, "%s: an image, but the net takes %lld inputs without width and height", path,
 			       (long long)net->inputs);
 	if (net->c != 1 && net->c != 3)
-		return dn_fail(-EINVAL, "%s: the net takes %lld channels; images are read as 1 (grey) or 3 (red, green, blue)", path,
-			       (long long)net->c);
+		return dn_fail(-EINVAL, "%s: the net takes %lld channels; images are read as 1 (grey) or 3 (red, green, blue)",
+			       path, (long long)net->c);
 	p->image = dn_alloc((size_t)net->inputs * sizeof(*p->image));
 	if (!p->image)
 		return -ENOMEM;
@@ -196,7 +205,8 @@ static int open_input(struct pass *p, const char *path)
 	for (int i = 1; i < p->in.n_dims; i++)
 		each *= p->in.shape[i];
 	if (p->in.n_dims != 2 && p->in.n_dims != 4)
-		return dn_fail(-EINVAL, "%s: an array of %d dimensions found, [n,c,h,w] or [n,inputs] wanted", path, p->in.n_dims);
+		return dn_fail(-EINVAL, "%s: an array of %d dimensions found, [n,c,h,w] or [n,inputs] wanted", path,
+			       p->in.n_dims);
 	if (p->in.shape[0] < 1)
 		return dn_fail(-EINVAL, "%s: no images", path);
 	if (p->in.n_dims == 4 && net->h > 0 && net->w > 0 &&
@@ -251,8 +261,7 @@ static int pass_once(struct pass *p, int64_t at)
 		if (image >= p->n)
 			image = p->n - 1;
 		for (int64_t k = 0; k < net->inputs; k++)
-			p->x[i * net->inputs + k] = p->image ? p->image[k] :
-				dn_npy_float(&p->in, image * net->inputs + k, true);
+			p->x[i * net->inputs + k] = p->image ? p->image[k] : dn_npy_float(&p->in, image * net->inputs + k, true);
 	}
 	net->input = p->x;
 	net->truth = NULL;
@@ -340,15 +349,23 @@ static int run_forward(struct dn_command *c)
 	return session_end(&p.s, err);
 }
 
-static const struct dn_option forward_flags[] = {
-	{ .key = "layer", .type = DN_OPT_INT, .min = 0, .max = 1e6, .arg = "N", .help = "the output of layer N instead of the last" },
-	{ .key = NULL }
-};
+static const struct dn_option forward_flags[] = { { .key = "layer",
+						    .type = DN_OPT_INT,
+						    .min = 0,
+						    .max = 1e6,
+						    .arg = "N",
+						    .help = "the output of layer N instead of the last" },
+						  { .key = NULL } };
 static const struct dn_option *const forward_tables[] = { forward_flags, cli_batch_flags, cli_net_flags, NULL };
 
 const struct dn_verb verb_forward = {
-	.name = "forward", .args = "CFG WEIGHTS IN OUT.npy", .summary = "outputs for an image, or for those of an array IN.npy, float32 [n,c,h,w]",
-	.min_args = 4, .max_args = 4, .flags = forward_tables, .run = run_forward,
+	.name = "forward",
+	.args = "CFG WEIGHTS IN OUT.npy",
+	.summary = "outputs for an image, or for those of an array IN.npy, float32 [n,c,h,w]",
+	.min_args = 4,
+	.max_args = 4,
+	.flags = forward_tables,
+	.run = run_forward,
 };
 
 /* --- partial --- */
@@ -366,8 +383,8 @@ static int partial(struct bare *b, struct dn_command *c)
 	if (err)
 		return err;
 	if (layers < 0 || layers > b->net->n_layers)
-		return dn_fail(-EINVAL, "partial: N is %lld: must be from 0 to the %d layers of %s", (long long)layers, b->net->n_layers,
-			       c->args[0]);
+		return dn_fail(-EINVAL, "partial: N is %lld: must be from 0 to the %d layers of %s", (long long)layers,
+			       b->net->n_layers, c->args[0]);
 	err = dn_local_attach(b->net);
 	if (!err)
 		err = b->net->store.ops->alloc(b->net->store.self, b->net);
@@ -396,6 +413,11 @@ static int run_partial(struct dn_command *c)
 static const struct dn_option *const partial_tables[] = { bare_flags, NULL };
 
 const struct dn_verb verb_partial = {
-	.name = "partial", .args = "CFG IN OUT N", .summary = "write the first N layers of a weights file, images seen 0",
-	.min_args = 4, .max_args = 4, .flags = partial_tables, .run = run_partial,
+	.name = "partial",
+	.args = "CFG IN OUT N",
+	.summary = "write the first N layers of a weights file, images seen 0",
+	.min_args = 4,
+	.max_args = 4,
+	.flags = partial_tables,
+	.run = run_partial,
 };

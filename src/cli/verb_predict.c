@@ -16,10 +16,10 @@
 
 enum turn { TURN_END, TURN_IMAGE, TURN_WAIT };
 
-struct prompt {                 /* lines of standard input */
+struct prompt { /* lines of standard input */
 	char buf[PATH_BYTES];
-	size_t n;               /* bytes in it */
-	size_t used;            /* of the line that was given last */
+	size_t n;    /* bytes in it */
+	size_t used; /* of the line that was given last */
 	bool eof, shown;
 };
 
@@ -27,13 +27,13 @@ struct prediction {
 	struct session s;
 	struct dn_datafile *file;
 	struct dn_lines names;
-	const char *path;       /* FILE, NULL: the prompt */
+	const char *path; /* FILE, NULL: the prompt */
 	int top;
-	int64_t *best;          /* [top] */
-	float *x;               /* [inputs] */
-	float *scores;          /* [outputs] */
+	int64_t *best; /* [top] */
+	float *x;      /* [inputs] */
+	float *scores; /* [outputs] */
 	struct prompt prompt;
-	int64_t n_failed;       /* images of the prompt that could not be read */
+	int64_t n_failed; /* images of the prompt that could not be read */
 };
 
 /* --- lines of standard input, without standing still --- */
@@ -157,11 +157,12 @@ static int predict_lines(struct prediction *p)
 static int check_net(const struct dn_net *net, const char *cfg_path)
 {
 	if (!net->w)
-		return dn_fail(-EINVAL, "%s: classifier predict is for a net with width, height and channels, this one takes %lld inputs",
+		return dn_fail(-EINVAL,
+			       "%s: classifier predict is for a net with width, height and channels, this one takes %lld inputs",
 			       cfg_path, (long long)net->inputs);
 	if (net->c != 1 && net->c != 3)
-		return dn_fail(-EINVAL, "%s: the net takes %lld channels; images are read as 1 (grey) or 3 (red, green, blue)", cfg_path,
-			       (long long)net->c);
+		return dn_fail(-EINVAL, "%s: the net takes %lld channels; images are read as 1 (grey) or 3 (red, green, blue)",
+			       cfg_path, (long long)net->c);
 	return 0;
 }
 
@@ -247,7 +248,11 @@ static int run_predict(struct dn_command *c)
 }
 
 static const struct dn_option predict_flags[] = {
-	{ .key = "t", .type = DN_OPT_INT, .min = 1, .max = INT32_MAX, .arg = "K",
+	{ .key = "t",
+	  .type = DN_OPT_INT,
+	  .min = 1,
+	  .max = INT32_MAX,
+	  .arg = "K",
 	  .help = "classes to print (unset: the data file's top)" },
 	{ .key = "top", .type = DN_OPT_INT, .min = 1, .max = INT32_MAX, .arg = "K", .help = "the same" },
 	{ .key = NULL }
@@ -255,7 +260,11 @@ static const struct dn_option predict_flags[] = {
 static const struct dn_option *const tables[] = { predict_flags, cli_net_flags, NULL };
 
 const struct dn_verb verb_classifier_predict = {
-	.name = "classifier predict", .args = "DATA CFG WEIGHTS [FILE]",
+	.name = "classifier predict",
+	.args = "DATA CFG WEIGHTS [FILE]",
 	.summary = "the best classes of an image, or of each whose path is read from standard input",
-	.min_args = 3, .max_args = 4, .flags = tables, .run = run_predict,
+	.min_args = 3,
+	.max_args = 4,
+	.flags = tables,
+	.run = run_predict,
 };

@@ -77,11 +77,21 @@ static int run_speed(struct dn_command *c)
 static const struct dn_option *const tables[] = { bare_flags, NULL };
 
 const struct dn_verb verb_ops = {
-	.name = "ops", .args = "CFG", .summary = "floating point operations of one image", .min_args = 1, .max_args = 1,
-	.flags = tables, .run = run_ops,
+	.name = "ops",
+	.args = "CFG",
+	.summary = "floating point operations of one image",
+	.min_args = 1,
+	.max_args = 1,
+	.flags = tables,
+	.run = run_ops,
 };
 
 const struct dn_verb verb_speed = {
-	.name = "speed", .args = "CFG [N]", .summary = "time of N = 1000 forward passes of one image with random weights",
-	.min_args = 1, .max_args = 2, .flags = tables, .run = run_speed,
+	.name = "speed",
+	.args = "CFG [N]",
+	.summary = "time of N = 1000 forward passes of one image with random weights",
+	.min_args = 1,
+	.max_args = 2,
+	.flags = tables,
+	.run = run_speed,
 };

@@ -11,9 +11,9 @@
 
 struct progress {
 	bool terminal;
-	bool shown;             /* a status line stands on the terminal */
+	bool shown; /* a status line stands on the terminal */
 	int64_t start_ns, last_ns;
-	int64_t first;          /* batch number before the first step of this run */
+	int64_t first; /* batch number before the first step of this run */
 };
 
 static void progress_clear(struct progress *p)
@@ -41,7 +41,8 @@ static void progress_show(struct progress *p, const struct dn_loop_step *st, int
 	}
 	if (max_batches > 0)
 		fprintf(stderr, "progress: step %lld of %lld (%.0f%%), avg loss %.4f, %.1f images/s%s", (long long)st->step,
-			(long long)max_batches, 100. * (double)st->step / (double)max_batches, st->avg, rate * (double)batch, left);
+			(long long)max_batches, 100. * (double)st->step / (double)max_batches, st->avg, rate * (double)batch,
+			left);
 	else
 		fprintf(stderr, "progress: step %lld, avg loss %.4f, %.1f images/s", (long long)st->step, st->avg,
 			rate * (double)batch);
@@ -55,7 +56,7 @@ static void progress_show(struct progress *p, const struct dn_loop_step *st, int
 
 struct training {
 	struct session s;
-	const char *data_path, *cfg_path, *weights_path;        /* data_path NULL: Darknet's places of CIFAR-10 */
+	const char *data_path, *cfg_path, *weights_path; /* data_path NULL: Darknet's places of CIFAR-10 */
 	struct dn_datafile *file;
 	struct dn_dataset *data, *valid;
 	struct dn_loop *loop;
@@ -85,8 +86,8 @@ static int on_step(void *arg, const struct dn_loop_step *st)
 		fprintf(f, "%lld, %.3f: %f, %f avg, %f rate, %f seconds, %llu images\n", (long long)st->step, st->epoch, st->loss,
 			st->avg, st->rate, st->seconds, (unsigned long long)st->seen);
 	else
-		fprintf(f, "%lld: %f, %f avg, %f rate, %f seconds, %llu images\n", (long long)st->step, st->loss, st->avg, st->rate,
-			st->seconds, (unsigned long long)st->seen);
+		fprintf(f, "%lld: %f, %f avg, %f rate, %f seconds, %llu images\n", (long long)st->step, st->loss, st->avg,
+			st->rate, st->seconds, (unsigned long long)st->seen);
 	fflush(f);
 	progress_show(&t->progress, st, t->s.net->hyper.max_batches, t->s.net->batch);
 	return 0;
@@ -324,8 +325,10 @@ static int train(struct training *t, struct dn_command *c, bool classifier)
 		return err;
 	t->classifier = is_classifier(t->s.net);
 	if (classifier && !t->classifier)
-		err = dn_fail(-EINVAL, "%s: classifier train wants a net that ends in [softmax], the last layer here is [%s]; "
-			      "darknet train takes other nets", t->cfg_path, t->s.net->layers[t->s.net->output_layer].ops->name);
+		err = dn_fail(-EINVAL,
+			      "%s: classifier train wants a net that ends in [softmax], the last layer here is [%s]; "
+			      "darknet train takes other nets",
+			      t->cfg_path, t->s.net->layers[t->s.net->output_layer].ops->name);
 	if (!err)
 		err = open_data(t, &items);
 	err = session_agree(&t->s, err, "data");
@@ -357,7 +360,9 @@ static int run_training(struct dn_command *c, struct training *t, bool classifie
 static int run_with_data(struct dn_command *c, bool classifier)
 {
 	struct training t = {
-		.data_path = c->args[0], .cfg_path = c->args[1], .weights_path = c->n_args > 2 ? c->args[2] : NULL,
+		.data_path = c->args[0],
+		.cfg_path = c->args[1],
+		.weights_path = c->n_args > 2 ? c->args[2] : NULL,
 	};
 
 	return run_training(c, &t, classifier);
@@ -388,16 +393,31 @@ static int run_cifar_train(struct dn_command *c)
 static const struct dn_option *const train_tables[] = { cli_train_flags, cli_batch_flags, cli_seed_flags, cli_net_flags, NULL };
 
 const struct dn_verb verb_classifier_train = {
-	.name = "classifier train", .args = "DATA CFG [WEIGHTS]", .summary = "train a net that ends in softmax",
-	.min_args = 2, .max_args = 3, .flags = train_tables, .run = run_classifier_train,
+	.name = "classifier train",
+	.args = "DATA CFG [WEIGHTS]",
+	.summary = "train a net that ends in softmax",
+	.min_args = 2,
+	.max_args = 3,
+	.flags = train_tables,
+	.run = run_classifier_train,
 };
 
 const struct dn_verb verb_cifar_train = {
-	.name = "cifar train", .args = "[X.data] CFG [WEIGHTS]", .summary = "the same for CIFAR-10 in data/cifar/, or a data file",
-	.min_args = 1, .max_args = 3, .flags = train_tables, .run = run_cifar_train,
+	.name = "cifar train",
+	.args = "[X.data] CFG [WEIGHTS]",
+	.summary = "the same for CIFAR-10 in data/cifar/, or a data file",
+	.min_args = 1,
+	.max_args = 3,
+	.flags = train_tables,
+	.run = run_cifar_train,
 };
 
 const struct dn_verb verb_train = {
-	.name = "train", .args = "DATA CFG [WEIGHTS]", .summary = "train any net; the task follows from its last layer",
-	.min_args = 2, .max_args = 3, .flags = train_tables, .run = run_train,
+	.name = "train",
+	.args = "DATA CFG [WEIGHTS]",
+	.summary = "train any net; the task follows from its last layer",
+	.min_args = 2,
+	.max_args = 3,
+	.flags = train_tables,
+	.run = run_train,
 };

@@ -6,10 +6,10 @@
 
 struct validation {
 	struct session s;
-	const char *data_path, *cfg_path, *weights_path;        /* data_path NULL: Darknet's places of CIFAR-10 */
+	const char *data_path, *cfg_path, *weights_path; /* data_path NULL: Darknet's places of CIFAR-10 */
 	struct dn_datafile *file;
 	struct dn_dataset *data;
-	int64_t *best;          /* [top] */
+	int64_t *best; /* [top] */
 	int top;
 	int64_t images, hit1, hitk;
 };
@@ -23,7 +23,7 @@ static int on_image(void *arg, int64_t index, int64_t cls, const float *p, int64
 		fprintf(f, "%s, %lld, ", v->data->name(v->data, index), (long long)cls);
 	else
 		fprintf(f, "%s:%lld, %lld, ", v->data->path, (long long)index, (long long)cls);
-	for (int64_t i = 0; i < n && i < 2; i++)        /* Darknet's line has the first two; `forward` gives all */
+	for (int64_t i = 0; i < n && i < 2; i++) /* Darknet's line has the first two; `forward` gives all */
 		fprintf(f, "%f, ", (double)p[i]);
 	fputc('\n', f);
 	dn_top_k(p, n, v->top, v->best);
@@ -68,7 +68,8 @@ static int evaluate(struct validation *v, struct dn_command *c, dn_valid_fn fn, 
 	err = session_start(&v->s, c, v->cfg_path, false);
 	if (err)
 		return err;
-	err = v->data_path ? dn_datafile_read(&v->file, v->data_path, dn_options_on(c->flags, "strict")) : samples_cifar(&v->file);
+	err = v->data_path ? dn_datafile_read(&v->file, v->data_path, dn_options_on(c->flags, "strict"))
+			   : samples_cifar(&v->file);
 	if (!err)
 		err = session_pass_batch(&v->s, &opt);
 	err = session_agree(&v->s, err, "data file");
@@ -129,12 +130,21 @@ static int run_cifar_test(struct dn_command *c)
 static const struct dn_option *const valid_tables[] = { cli_batch_flags, cli_net_flags, NULL };
 
 const struct dn_verb verb_classifier_valid = {
-	.name = "classifier valid", .args = "DATA CFG WEIGHTS", .summary = "evaluate a classifier on the data file's valid part",
-	.min_args = 3, .max_args = 3, .flags = valid_tables, .run = run_classifier_valid,
+	.name = "classifier valid",
+	.args = "DATA CFG WEIGHTS",
+	.summary = "evaluate a classifier on the data file's valid part",
+	.min_args = 3,
+	.max_args = 3,
+	.flags = valid_tables,
+	.run = run_classifier_valid,
 };
 
 const struct dn_verb verb_cifar_test = {
-	.name = "cifar test", .args = "[X.data] CFG WEIGHTS",
+	.name = "cifar test",
+	.args = "[X.data] CFG WEIGHTS",
 	.summary = "the share of CIFAR-10's test images that are classified right",
-	.min_args = 2, .max_args = 3, .flags = valid_tables, .run = run_cifar_test,
+	.min_args = 2,
+	.max_args = 3,
+	.flags = valid_tables,
+	.run = run_cifar_test,
 };

@@ -14,7 +14,7 @@ struct net_of {
 
 static int open_net(struct net_of *o, struct dn_command *c, const char *path)
 {
-	const struct dn_backend *be = dn_backend_find("ref");   /* nothing is computed */
+	const struct dn_backend *be = dn_backend_find("ref"); /* nothing is computed */
 	struct dn_net_options opt = { .world = 1, .keep_output = -1 };
 	int err;
 
@@ -51,37 +51,42 @@ static int run_info(struct dn_command *c)
 			err = dn_weights_check(o.net, c->args[0], true, &info);
 	}
 	if (!err) {
-		fprintf(c->out, "version %d.%d.%d\nseen %llu images\nheader %d bytes\nfile %lld bytes\n%lld values\n", info.header.major,
-			info.header.minor, info.header.revision, (unsigned long long)info.header.seen, info.header.header_bytes,
-			(long long)info.file_bytes, (long long)info.floats);
+		fprintf(c->out, "version %d.%d.%d\nseen %llu images\nheader %d bytes\nfile %lld bytes\n%lld values\n",
+			info.header.major, info.header.minor, info.header.revision, (unsigned long long)info.header.seen,
+			info.header.header_bytes, (long long)info.file_bytes, (long long)info.floats);
 		if (info.header.transpose)
 			fprintf(c->out, "connected weights are transposed\n");
 		if (c->n_args > 1)
-			fprintf(c->out, "%s wants %lld values\nholds %d of %d layers%s\n", c->args[1], (long long)info.wanted_floats,
-				info.n_layers_loaded, info.n_layers, info.partial ? " (partial)" : "");
+			fprintf(c->out, "%s wants %lld values\nholds %d of %d layers%s\n", c->args[1],
+				(long long)info.wanted_floats, info.n_layers_loaded, info.n_layers,
+				info.partial ? " (partial)" : "");
 	}
 	close_net(&o);
 	return err;
 }
 
 static const struct dn_option strict_flags[] = {
-	{ .key = "strict", .type = DN_OPT_SWITCH, .help = "warnings about the cfg are errors" },
-	{ .key = NULL }
+	{ .key = "strict", .type = DN_OPT_SWITCH, .help = "warnings about the cfg are errors" }, { .key = NULL }
 };
 static const struct dn_option *const strict_tables[] = { strict_flags, NULL };
 
 const struct dn_verb verb_weights_info = {
-	.name = "weights info", .args = "FILE [CFG]", .summary = "header and size of a weights file, against a cfg if one is given",
-	.min_args = 1, .max_args = 2, .flags = strict_tables, .run = run_info,
+	.name = "weights info",
+	.args = "FILE [CFG]",
+	.summary = "header and size of a weights file, against a cfg if one is given",
+	.min_args = 1,
+	.max_args = 2,
+	.flags = strict_tables,
+	.run = run_info,
 };
 
 /* --- diff --- */
 
 struct difference {
-	float *a;               /* all values of the first file, params one after the other */
-	int64_t at;             /* next element of a */
-	double abs, rel;        /* of the layer so far */
-	int64_t n;              /* elements that differ */
+	float *a;	 /* all values of the first file, params one after the other */
+	int64_t at;	 /* next element of a */
+	double abs, rel; /* of the layer so far */
+	int64_t n;	 /* elements that differ */
 };
 
 static int keep(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
@@ -174,8 +179,8 @@ static int diff(struct net_of *o, struct difference *d, struct dn_command *c)
 		worst_rel = fmax(worst_rel, d->rel);
 		n += d->n;
 	}
-	fprintf(c->out, "%s: %lld elements differ, by %.9g at most, relative %.3g\n", n ? "different" : "equal", (long long)n, worst_abs,
-		worst_rel);
+	fprintf(c->out, "%s: %lld elements differ, by %.9g at most, relative %.3g\n", n ? "different" : "equal", (long long)n,
+		worst_abs, worst_rel);
 	c->exit_status = n ? 1 : 0;
 	return 0;
 }
@@ -192,6 +197,11 @@ static int run_diff(struct dn_command *c)
 }
 
 const struct dn_verb verb_weights_diff = {
-	.name = "weights diff", .args = "A B CFG", .summary = "largest difference of each layer; status 0 equal, 1 different",
-	.min_args = 3, .max_args = 3, .flags = strict_tables, .run = run_diff,
+	.name = "weights diff",
+	.args = "A B CFG",
+	.summary = "largest difference of each layer; status 0 equal, 1 different",
+	.min_args = 3,
+	.max_args = 3,
+	.flags = strict_tables,
+	.run = run_diff,
 };

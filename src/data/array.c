@@ -22,7 +22,7 @@ int data_map(const char *path, void **map, size_t *bytes)
 	int64_t size = 0;
 	void *p = NULL;
 	int fd;
-	int err = dn_file_size(path, &size);    /* refuses folders, pipes, devices */
+	int err = dn_file_size(path, &size); /* refuses folders, pipes, devices */
 
 	if (err)
 		return err;
@@ -39,8 +39,7 @@ int data_map(const char *path, void **map, size_t *bytes)
 		goto out;
 	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (p == MAP_FAILED) {
-		err = dn_fail(-errno, DATA_PATH ": cannot map %lld bytes: %s", path, (long long)st.st_size,
-			      strerror(errno));
+		err = dn_fail(-errno, DATA_PATH ": cannot map %lld bytes: %s", path, (long long)st.st_size, strerror(errno));
 		goto out;
 	}
 	*map = p;
@@ -123,7 +122,8 @@ int data_check_text(const char *path, const char *wanted, const unsigned char *p
 	if (!data_text_only(p, n) || (what && (strstr(what, "git-lfs") || strstr(what, "HTML"))))
 		return data_fail_kind(path, wanted, p, n);
 	if (nul)
-		return dn_fail(-EINVAL, DATA_PATH ": not %s: byte %zu is 0", path, wanted, (size_t)((const unsigned char *)nul - p));
+		return dn_fail(-EINVAL, DATA_PATH ": not %s: byte %zu is 0", path, wanted,
+			       (size_t)((const unsigned char *)nul - p));
 	return 0;
 }
 
@@ -151,7 +151,7 @@ size_t data_type_bytes(enum data_type t)
 const char *data_type_name(enum data_type t)
 {
 	static const char *const names[] = {
-		[DATA_U8] = "uint8", [DATA_I8] = "int8", [DATA_I16] = "int16", [DATA_I32] = "int32",
+		[DATA_U8] = "uint8",  [DATA_I8] = "int8",     [DATA_I16] = "int16",   [DATA_I32] = "int32",
 		[DATA_I64] = "int64", [DATA_F32] = "float32", [DATA_F64] = "float64",
 	};
 

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#define READ_BYTES 16384                /* on the stack of a loader thread; a multiple of every type's size */
+#define READ_BYTES 16384 /* on the stack of a loader thread; a multiple of every type's size */
 #define HASH_PIECE ((size_t)1 << 20)
 
 int data_array_unmap(struct data_array *a, const char *path)
@@ -21,7 +21,7 @@ int data_array_unmap(struct data_array *a, const char *path)
 	int fd, err = 0;
 
 	if (!a->map)
-		return 0;               /* unpacked from a gzip file: in memory */
+		return 0; /* unpacked from a gzip file: in memory */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return dn_fail(-errno, DATA_PATH ": cannot read: %s", path, strerror(errno));

@@ -39,12 +39,24 @@ static void hsv_to_rgb(float h, float s, float v, float *r, float *g, float *b)
 	float p = v * (1 - s), q = v * (1 - s * f), t = v * (1 - s * (1 - f));
 
 	switch (i) {
-	case 1: *r = q, *g = v, *b = p; return;
-	case 2: *r = p, *g = v, *b = t; return;
-	case 3: *r = p, *g = q, *b = v; return;
-	case 4: *r = t, *g = p, *b = v; return;
-	case 5: *r = v, *g = p, *b = q; return;
-	default: *r = v, *g = t, *b = p; return;        /* 0, and 6, where f is 0 */
+	case 1:
+		*r = q, *g = v, *b = p;
+		return;
+	case 2:
+		*r = p, *g = v, *b = t;
+		return;
+	case 3:
+		*r = p, *g = q, *b = v;
+		return;
+	case 4:
+		*r = t, *g = p, *b = v;
+		return;
+	case 5:
+		*r = v, *g = p, *b = q;
+		return;
+	default:
+		*r = v, *g = t, *b = p;
+		return; /* 0, and 6, where f is 0 */
 	}
 }
 
@@ -91,8 +103,10 @@ static int read_ratio(struct dn_section *s, const char *key, const char *crop, d
 	if (!err)
 		err = dn_section_float(s, key, side ? (double)side / (double)w : def, out);
 	if (!err && (*out <= 0 || *out > MAX_RATIO))
-		err = dn_section_fail(s, dn_section_find(s, key) ? key : crop, -EINVAL, "%s=%g: a crop must be larger than 0 and at "
-				      "most %g times the net's width of %lld", key, *out, MAX_RATIO, (long long)w);
+		err = dn_section_fail(s, dn_section_find(s, key) ? key : crop, -EINVAL,
+				      "%s=%g: a crop must be larger than 0 and at "
+				      "most %g times the net's width of %lld",
+				      key, *out, MAX_RATIO, (long long)w);
 	return err;
 }
 
@@ -117,8 +131,10 @@ int dn_augment_read(struct dn_augment *a, struct dn_section *net, int64_t w)
 	if (!err)
 		err = read_ratio(net, "max_ratio", "max_crop", 2, w, &r.max_ratio);
 	if (!err && r.min_ratio > r.max_ratio)
-		err = dn_section_fail(net, NULL, -EINVAL, "crops from %g to %g times the net's width (min_crop or min_ratio, max_crop "
-				      "or max_ratio): the first must not be the larger", r.min_ratio, r.max_ratio);
+		err = dn_section_fail(net, NULL, -EINVAL,
+				      "crops from %g to %g times the net's width (min_crop or min_ratio, max_crop "
+				      "or max_ratio): the first must not be the larger",
+				      r.min_ratio, r.max_ratio);
 	if (!err)
 		err = dn_section_float(net, "angle", 0, &r.angle);
 	if (!err)
@@ -146,8 +162,21 @@ int dn_augment_read(struct dn_augment *a, struct dn_section *net, int64_t w)
 /* --- drawing --- */
 
 /* Places of a sample's numbers; never renumbered, as that would change every run. */
-enum draw { DRAW_ASPECT, DRAW_ASPECT_SIDE, DRAW_CROP, DRAW_ANGLE, DRAW_X, DRAW_Y, DRAW_FLIP, DRAW_HUE, DRAW_SATURATION,
-	    DRAW_SATURATION_SIDE, DRAW_EXPOSURE, DRAW_EXPOSURE_SIDE, DRAWS = 16 };
+enum draw {
+	DRAW_ASPECT,
+	DRAW_ASPECT_SIDE,
+	DRAW_CROP,
+	DRAW_ANGLE,
+	DRAW_X,
+	DRAW_Y,
+	DRAW_FLIP,
+	DRAW_HUE,
+	DRAW_SATURATION,
+	DRAW_SATURATION_SIDE,
+	DRAW_EXPOSURE,
+	DRAW_EXPOSURE_SIDE,
+	DRAWS = 16
+};
 
 struct key {
 	uint64_t seed, stream, first;
@@ -166,8 +195,8 @@ static double factor(const struct key *k, enum draw d, double s)
 	return dn_rng_below(k->seed, k->stream, k->first + d + 1, 2) ? u : 1 / u;
 }
 
-void dn_augment_draw(struct dn_augment_draw *d, const struct dn_augment *a, uint64_t seed, uint64_t update, uint64_t slot, int64_t iw,
-		     int64_t ih, int64_t w, int64_t h)
+void dn_augment_draw(struct dn_augment_draw *d, const struct dn_augment *a, uint64_t seed, uint64_t update, uint64_t slot,
+		     int64_t iw, int64_t ih, int64_t w, int64_t h)
 {
 	struct key k = { seed, DN_RNG_STREAM(DN_RNG_AUGMENT, update), slot * DRAWS };
 	double aspect = factor(&k, DRAW_ASPECT, a->aspect);

@@ -12,12 +12,12 @@
 #define PIXELS (3 * SIDE * SIDE)
 #define RECORD (1 + PIXELS)
 #define CLASSES 10
-#define HASH_ALL_BYTES ((size_t)64 << 20)       /* of larger files only the classes count */
+#define HASH_ALL_BYTES ((size_t)64 << 20) /* of larger files only the classes count */
 
 struct batch {
 	void *map;
 	size_t bytes;
-	int64_t first;                  /* sample */
+	int64_t first; /* sample */
 };
 
 struct cifar {
@@ -29,7 +29,7 @@ static const unsigned char *record(const struct cifar *f, int64_t i)
 {
 	int64_t lo = 0, hi = f->n_batches - 1;
 
-	while (lo < hi) {                       /* the last batch that starts at or before i */
+	while (lo < hi) { /* the last batch that starts at or before i */
 		int64_t mid = (lo + hi + 1) / 2;
 
 		if (f->batch[mid].first <= i)
@@ -45,8 +45,8 @@ static int64_t class_of(const void *arg, int64_t i)
 	return record(arg, i)[0];
 }
 
-static int cifar_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t, int64_t n_truths,
-		     int64_t *cls)
+static int cifar_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
+		     int64_t n_truths, int64_t *cls)
 {
 	const struct cifar *f = ds->priv;
 	const unsigned char *p;
@@ -185,8 +185,8 @@ int cifar_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct 
 	if (!path)
 		return dn_fail(-EINVAL, DATA_PATH ": there is no %s= line", d->file->path, c->valid ? "valid" : "train");
 	if (c->inputs && c->inputs != PIXELS)
-		return dn_fail(-EINVAL, DATA_PATH ": a sample of CIFAR-10 has %d values (3 x 32 x 32), the net takes %lld", path, PIXELS,
-			       (long long)c->inputs);
+		return dn_fail(-EINVAL, DATA_PATH ": a sample of CIFAR-10 has %d values (3 x 32 x 32), the net takes %lld", path,
+			       PIXELS, (long long)c->inputs);
 	f = dn_zalloc(sizeof(*f));
 	if (!f)
 		return -ENOMEM;

@@ -16,15 +16,15 @@ extern "C" {
 #endif
 
 enum dn_format { DN_FORMAT_LIST, DN_FORMAT_IDX, DN_FORMAT_CIFAR, DN_FORMAT_NPY };
-enum dn_shuffle { DN_SHUFFLE_OFF, DN_SHUFFLE_EPOCH, DN_SHUFFLE_REPLACE };      /* 0, 1, replace */
+enum dn_shuffle { DN_SHUFFLE_OFF, DN_SHUFFLE_EPOCH, DN_SHUFFLE_REPLACE }; /* 0, 1, replace */
 
-struct dn_datafile {                    /* a .data file */
+struct dn_datafile { /* a .data file */
 	struct dn_keyfile *file;
 	enum dn_format format;
-	int64_t classes;                /* -1 = not given (Darknet's default of 2 is asked of the data instead) */
-	const char *train, *train_truth, *valid, *valid_truth;  /* NULL when not given */
-	const char *backup;             /* "/backup/" by default */
-	const char *labels, *names, *tree;      /* NULL when not given */
+	int64_t classes; /* -1 = not given (Darknet's default of 2 is asked of the data instead) */
+	const char *train, *train_truth, *valid, *valid_truth; /* NULL when not given */
+	const char *backup;				       /* "/backup/" by default */
+	const char *labels, *names, *tree;		       /* NULL when not given */
 	int64_t top;
 	enum dn_shuffle shuffle;
 };
@@ -36,30 +36,30 @@ DN_EXPORT void dn_datafile_destroy(struct dn_datafile *d);
 /** dn_shuffle_parse() - "1", "replace", "0"; @where leads the message */
 DN_EXPORT int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out);
 
-struct dn_lines {                       /* a text file with an entry a line */
+struct dn_lines { /* a text file with an entry a line */
 	char *text;
-	char **line;                    /* [n], in text: without CR, LF, byte order mark */
+	char **line; /* [n], in text: without CR, LF, byte order mark */
 	int64_t n;
 };
 
 /** dn_lines_read() - @what ("a list of names") is for messages; empty lines count with @keep_blank, but at the end */
 DN_EXPORT int dn_lines_read(struct dn_lines *out, const char *path, const char *what, bool keep_blank);
-DN_EXPORT void dn_lines_fini(struct dn_lines *l);                /* legal on a zeroed one */
+DN_EXPORT void dn_lines_fini(struct dn_lines *l); /* legal on a zeroed one */
 
-struct dn_sample_key {                  /* where a sample stands in training: what is drawn for it follows from this */
-	uint64_t update, slot;          /* update from 1; place in the update over all ranks and microbatches, from 0 */
-	int64_t w, h;                   /* size wanted; 0 = the data set's, others where any_size is set */
+struct dn_sample_key {	       /* where a sample stands in training: what is drawn for it follows from this */
+	uint64_t update, slot; /* update from 1; place in the update over all ranks and microbatches, from 0 */
+	int64_t w, h;	       /* size wanted; 0 = the data set's, others where any_size is set */
 };
 
 struct dn_dataset {
-	int64_t n;                      /* samples */
-	int64_t c, h, w;                /* of one sample; h = w = 1 for flat data */
-	int64_t inputs;                 /* c * h * w */
-	int64_t classes;                /* classes of class truth (largest + 1, or the .data file's), 0 = dense targets */
-	int64_t truths;                 /* length of a dense target, 0 for class truth */
+	int64_t n;	 /* samples */
+	int64_t c, h, w; /* of one sample; h = w = 1 for flat data */
+	int64_t inputs;	 /* c * h * w */
+	int64_t classes; /* classes of class truth (largest + 1, or the .data file's), 0 = dense targets */
+	int64_t truths;	 /* length of a dense target, 0 for class truth */
 	bool has_truth;
-	bool any_size;                  /* samples come in any w and h that a key asks for */
-	char path[512];                 /* for messages */
+	bool any_size;	/* samples come in any w and h that a key asks for */
+	char path[512]; /* for messages */
 	/* xxh64 of shapes, types, all truth, and the inputs too while they are at most 64 MiB unpacked: the same
 	 * data set gives the same number, packed or not. Larger inputs count by shape and type alone, images by
 	 * their paths. */
@@ -69,19 +69,19 @@ struct dn_dataset {
 	 * but for images larger than any before. */
 	int (*get)(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t, int64_t n_truths,
 		   int64_t *cls);
-	int (*prepare)(const struct dn_dataset *ds, int threads);       /* for that many get() at a time; may be NULL */
-	const char *(*name)(const struct dn_dataset *ds, int64_t i);    /* path of sample i; NULL where samples have none */
+	int (*prepare)(const struct dn_dataset *ds, int threads);    /* for that many get() at a time; may be NULL */
+	const char *(*name)(const struct dn_dataset *ds, int64_t i); /* path of sample i; NULL where samples have none */
 	void (*close)(struct dn_dataset *ds);
 	void *priv;
 };
 
 struct dn_dataset_config {
-	bool valid;                     /* the valid part: targets are of the first class alone */
-	int64_t inputs, truths;         /* what the net takes; 0 = any (truth optional) */
-	int64_t w, h, c;                /* the net's, 0 for flat inputs; lists of images need them */
-	enum dn_fit fit;                /* of images where nothing is drawn */
-	const struct dn_augment *augment;       /* lists of images: NULL = as fit says */
-	uint64_t seed;                  /* of augmentation */
+	bool valid;			  /* the valid part: targets are of the first class alone */
+	int64_t inputs, truths;		  /* what the net takes; 0 = any (truth optional) */
+	int64_t w, h, c;		  /* the net's, 0 for flat inputs; lists of images need them */
+	enum dn_fit fit;		  /* of images where nothing is drawn */
+	const struct dn_augment *augment; /* lists of images: NULL = as fit says */
+	uint64_t seed;			  /* of augmentation */
 };
 
 /**
@@ -97,23 +97,23 @@ DN_EXPORT void dn_dataset_close(struct dn_dataset *ds);
 
 /* NumPy arrays in memory-mapped files: format 1.0 to 3.0, little-endian, C order, float32/uint8/int32/int64. */
 struct dn_npy {
-	char dtype;                     /* 'f' float32, 'u' uint8, 'i' int32, 'l' int64 */
+	char dtype; /* 'f' float32, 'u' uint8, 'i' int32, 'l' int64 */
 	int n_dims;
 	int64_t shape[8];
-	int64_t n;                      /* elements */
+	int64_t n; /* elements */
 	size_t item_bytes;
-	const void *data;               /* inside the mapping; files from elsewhere may leave it at any alignment */
+	const void *data; /* inside the mapping; files from elsewhere may leave it at any alignment */
 	void *map;
 	size_t map_bytes;
 };
 DN_EXPORT int dn_npy_open(struct dn_npy *a, const char *path);
-DN_EXPORT void dn_npy_close(struct dn_npy *a);                   /* legal on a zeroed one */
+DN_EXPORT void dn_npy_close(struct dn_npy *a); /* legal on a zeroed one */
 /** dn_npy_float() - element i as float; uint8 divided by 255 when @scale */
 DN_EXPORT float dn_npy_float(const struct dn_npy *a, int64_t i, bool scale);
 /** dn_npy_write() - float32, C order, format 1.0; appears whole or not at all */
 DN_EXPORT int dn_npy_write(const char *path, int n_dims, const int64_t *shape, const float *x);
 
-struct dn_order {                       /* which sample stands at which position */
+struct dn_order { /* which sample stands at which position */
 	int64_t n;
 	enum dn_shuffle shuffle;
 	uint64_t seed;
@@ -122,39 +122,39 @@ struct dn_order {                       /* which sample stands at which position
 struct dn_order_cache;
 DN_EXPORT int dn_order_cache_create(struct dn_order_cache **out, const struct dn_order *o);
 DN_EXPORT void dn_order_cache_destroy(struct dn_order_cache *c);
-DN_EXPORT int64_t dn_order_at(struct dn_order_cache *c, int64_t position);     /* thread-safe, allocates nothing */
+DN_EXPORT int64_t dn_order_at(struct dn_order_cache *c, int64_t position); /* thread-safe, allocates nothing */
 
 /* Inputs of changing size: from update 1 on, every @every updates the images are squares of @step * (@first + r), r drawn
  * from 0 to @n - 1. Darknet's classifier: 40, 32, 4, 11. */
 struct dn_resize {
-	int64_t every;                  /* 0 = off */
+	int64_t every; /* 0 = off */
 	int64_t step, first, n;
 	uint64_t seed;
 };
 
 /** dn_resize_side() - of an update (from 1): pure */
 DN_EXPORT int64_t dn_resize_side(const struct dn_resize *r, int64_t update);
-DN_EXPORT int64_t dn_resize_max(const struct dn_resize *r);      /* the largest side */
+DN_EXPORT int64_t dn_resize_max(const struct dn_resize *r); /* the largest side */
 
 struct dn_loader_config {
-	struct dn_dataset *data;        /* borrowed */
+	struct dn_dataset *data; /* borrowed */
 	struct dn_order order;
-	int64_t batch, subdivisions;    /* E and microbatches of one update */
+	int64_t batch, subdivisions; /* E and microbatches of one update */
 	int rank, world;
-	int64_t inputs, truths;         /* floats of a sample as the net takes them */
-	int threads;                    /* >= 1 */
-	int64_t first_update;           /* update number of the first batch, from 1 */
-	struct dn_resize resize;        /* the ring is then made for the largest size */
-	bool region_activations;        /* ring in DN_MEM_ACTIVATIONS (training); else DN_MEM_HOST */
+	int64_t inputs, truths;	 /* floats of a sample as the net takes them */
+	int threads;		 /* >= 1 */
+	int64_t first_update;	 /* update number of the first batch, from 1 */
+	struct dn_resize resize; /* the ring is then made for the largest size */
+	bool region_activations; /* ring in DN_MEM_ACTIVATIONS (training); else DN_MEM_HOST */
 };
-#define DN_LOADER_DEPTH 3               /* microbatches in the ring */
+#define DN_LOADER_DEPTH 3 /* microbatches in the ring */
 
 /** dn_loader_bytes() - what the ring takes: pure, for the plan */
 DN_EXPORT int dn_loader_bytes(int64_t local, int64_t inputs, int64_t truths, size_t *out);
 
 struct dn_loader;
 DN_EXPORT int dn_loader_create(struct dn_loader **out, const struct dn_loader_config *c);
-DN_EXPORT void dn_loader_destroy(struct dn_loader *l);           /* stops and joins the threads */
+DN_EXPORT void dn_loader_destroy(struct dn_loader *l); /* stops and joins the threads */
 /**
  * dn_loader_next() - the next microbatch of this rank; pointers are valid until the next call
  * A sample that cannot be read is the error of its microbatch, with its message (of the lowest slot, if there are

@@ -23,8 +23,10 @@ int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out)
 	else if (!strcmp(text, "0"))
 		*out = DN_SHUFFLE_OFF;
 	else
-		return dn_fail(-EINVAL, "%.600s: shuffle is %.80s, must be 1 (another order every epoch), replace (drawn anew for "
-			       "every place) or 0 (the order of the file)", where, text);
+		return dn_fail(-EINVAL,
+			       "%.600s: shuffle is %.80s, must be 1 (another order every epoch), replace (drawn anew for "
+			       "every place) or 0 (the order of the file)",
+			       where, text);
 	return 0;
 }
 
@@ -88,8 +90,8 @@ static int make(struct dn_datafile **out, const char *path, const char *text, bo
 
 	if (!d)
 		return -ENOMEM;
-	err = text ? dn_keyfile_parse(&d->file, text, strlen(text), path, false, strict) :
-		dn_keyfile_read(&d->file, path, false, strict);
+	err = text ? dn_keyfile_parse(&d->file, text, strlen(text), path, false, strict)
+		   : dn_keyfile_read(&d->file, path, false, strict);
 	if (!err)
 		err = read_keys(d);
 	if (err)

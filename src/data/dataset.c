@@ -10,12 +10,12 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define HASH_ALL_BYTES ((size_t)64 << 20)       /* larger inputs are hashed by their shape alone */
+#define HASH_ALL_BYTES ((size_t)64 << 20) /* larger inputs are hashed by their shape alone */
 
 struct arrays {
 	struct data_array x, truth;
-	const char *x_path, *truth_path;        /* borrowed during open only; truth_path may be NULL */
-	char *truth_file;                       /* own copy, of dense targets: read on, so messages name it */
+	const char *x_path, *truth_path; /* borrowed during open only; truth_path may be NULL */
+	char *truth_file;		 /* own copy, of dense targets: read on, so messages name it */
 };
 
 int dataset_get_class(const struct dn_dataset *ds, int64_t i, int64_t k, float *t, int64_t n_truths, int64_t *cls)
@@ -40,8 +40,8 @@ static int64_t arrays_class(const void *truth, int64_t i)
 	return data_whole(truth, i);
 }
 
-static int arrays_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t, int64_t n_truths,
-		      int64_t *cls)
+static int arrays_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
+		      int64_t n_truths, int64_t *cls)
 {
 	const struct arrays *a = ds->priv;
 	bool classes = ds->has_truth && !ds->truths, here = i >= 0 && i < ds->n;
@@ -103,16 +103,18 @@ int dataset_check_classes(struct dn_dataset *ds, const struct dn_datafile *d, in
 		int64_t k = class_of(arg, i);
 
 		if (k < 0)
-			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, must be at least 0", path,
-				       (long long)i, (long long)k);
+			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, must be at least 0", path, (long long)i,
+				       (long long)k);
 		if (truths && k >= truths)
-			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, the net's %lld outputs are classes 0 to "
-				       "%lld", path, (long long)i, (long long)k, (long long)truths,
-				       (long long)truths - 1);
+			return dn_fail(-EINVAL,
+				       DATA_PATH ": sample %lld has class %lld, the net's %lld outputs are classes 0 to "
+						 "%lld",
+				       path, (long long)i, (long long)k, (long long)truths, (long long)truths - 1);
 		if (d->classes >= 0 && k >= d->classes)
-			return dn_fail(-EINVAL, DATA_PATH ": sample %lld has class %lld, classes=%lld in " DATA_PATH
-				       " allows 0 to %lld", path, (long long)i, (long long)k, (long long)d->classes,
-				       d->file->path, (long long)d->classes - 1);
+			return dn_fail(-EINVAL,
+				       DATA_PATH ": sample %lld has class %lld, classes=%lld in " DATA_PATH " allows 0 to %lld",
+				       path, (long long)i, (long long)k, (long long)d->classes, d->file->path,
+				       (long long)d->classes - 1);
 		if (k > largest)
 			largest = k;
 	}
@@ -130,7 +132,8 @@ static int check_truth(struct dn_dataset *ds, const struct arrays *a, const stru
 
 	data_shape_text(t->n_dims, t->shape, shape, sizeof(shape));
 	if (!dense && (t->n_dims != 1 || !data_type_whole(t->type)))
-		return dn_fail(-EINVAL, DATA_PATH ": truth of shape %s and type %s; wanted class numbers, [n] of an integer type%s",
+		return dn_fail(-EINVAL,
+			       DATA_PATH ": truth of shape %s and type %s; wanted class numbers, [n] of an integer type%s",
 			       a->truth_path, shape, data_type_name(t->type),
 			       d->format == DN_FORMAT_NPY ? ", or targets, [n, k] of float32" : "");
 	if (t->shape[0] != ds->n)
@@ -221,7 +224,7 @@ int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct
 	}
 	if (!err)
 		err = data_array_unmap(&a->x, a->x_path);
-	if (!err && ds->truths) {       /* class numbers are few bytes */
+	if (!err && ds->truths) { /* class numbers are few bytes */
 		a->truth_file = dn_strdup(a->truth_path);
 		err = a->truth_file ? data_array_unmap(&a->truth, a->truth_path) : -ENOMEM;
 	}

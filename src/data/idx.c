@@ -13,7 +13,7 @@
 #include "base/status.h"
 
 #define MAX_UNPACKED ((uint64_t)16 << 30)
-#define MAX_RATIO 1100u         /* deflate makes at most 1032 bytes of one */
+#define MAX_RATIO 1100u /* deflate makes at most 1032 bytes of one */
 #define MAX_IDX_DIMS 4
 #define MAX_HEADER (4 + 4 * MAX_IDX_DIMS)
 
@@ -61,8 +61,10 @@ static int parse_header(struct data_array *a, const char *path, const unsigned c
 	if (n < 4 || p[0] || p[1])
 		return data_fail_kind(path, wanted, p, n);
 	if (type_of(p[2], &a->type))
-		return dn_fail(-EINVAL, DATA_PATH ": not an IDX file: its type is 0x%02x, types are 08 (uint8), 09 (int8), "
-			       "0b (int16), 0c (int32), 0d (float32) and 0e (float64)", path, p[2]);
+		return dn_fail(-EINVAL,
+			       DATA_PATH ": not an IDX file: its type is 0x%02x, types are 08 (uint8), 09 (int8), "
+					 "0b (int16), 0c (int32), 0d (float32) and 0e (float64)",
+			       path, p[2]);
 	dims = p[3];
 	if (dims < 1 || dims > MAX_IDX_DIMS)
 		return dn_fail(-EINVAL, DATA_PATH ": an IDX file of %d dimensions, wanted 1 to %d", path, dims, MAX_IDX_DIMS);
@@ -112,9 +114,9 @@ static void z_free(void *opaque, void *p)
 struct unpack {
 	z_stream z;
 	const char *path;
-	const unsigned char *at;        /* packed bytes not given to zlib yet */
+	const unsigned char *at; /* packed bytes not given to zlib yet */
 	size_t left;
-	bool end;                       /* the last member is through */
+	bool end; /* the last member is through */
 };
 
 /* The end of a member: another one, or padding with zeros, may follow. */
@@ -146,7 +148,7 @@ static int unpack_read(struct unpack *u, unsigned char *out, size_t n, size_t *g
 
 		if (!u->z.avail_in && u->left) {
 			u->z.avail_in = u->left < (1u << 30) ? (unsigned)u->left : 1u << 30;
-			u->z.next_in = (unsigned char *)u->at;          /* zlib reads only */
+			u->z.next_in = (unsigned char *)u->at; /* zlib reads only */
 			u->at += u->z.avail_in;
 			u->left -= u->z.avail_in;
 		}
@@ -160,7 +162,7 @@ static int unpack_read(struct unpack *u, unsigned char *out, size_t n, size_t *g
 			if (err)
 				return err;
 		} else if (z == Z_MEM_ERROR) {
-			return -ENOMEM;         /* z_alloc has recorded the size */
+			return -ENOMEM; /* z_alloc has recorded the size */
 		} else if (z == Z_BUF_ERROR && !u->z.avail_in && !u->left) {
 			return dn_fail(-EINVAL, DATA_PATH ": truncated: the gzip data end too early", u->path);
 		} else if (z != Z_OK) {
@@ -185,11 +187,15 @@ static int unpack_array(struct data_array *a, struct unpack *u, size_t packed)
 	if (err)
 		return err;
 	if (total > MAX_UNPACKED)
-		return dn_fail(-EFBIG, DATA_PATH ": its header says %llu unpacked bytes, at most %llu are read from a gzip file; "
-			       "unpack it", u->path, (unsigned long long)total, (unsigned long long)MAX_UNPACKED);
+		return dn_fail(-EFBIG,
+			       DATA_PATH ": its header says %llu unpacked bytes, at most %llu are read from a gzip file; "
+					 "unpack it",
+			       u->path, (unsigned long long)total, (unsigned long long)MAX_UNPACKED);
 	if (total / MAX_RATIO > packed)
-		return dn_fail(-EINVAL, DATA_PATH ": truncated: its header says %llu unpacked bytes, which %zu packed bytes cannot "
-			       "hold", u->path, (unsigned long long)total, packed);
+		return dn_fail(-EINVAL,
+			       DATA_PATH ": truncated: its header says %llu unpacked bytes, which %zu packed bytes cannot "
+					 "hold",
+			       u->path, (unsigned long long)total, packed);
 	if (total < got)
 		return size_fail(a, u->path, got, total);
 	a->owned = dn_alloc((size_t)total);
@@ -222,7 +228,7 @@ static int open_gzip(struct data_array *a, const char *path, const unsigned char
 	u.z.zfree = z_free;
 	z = inflateInit2(&u.z, 16 + MAX_WBITS);
 	if (z == Z_MEM_ERROR)
-		return -ENOMEM;         /* z_alloc has recorded the size */
+		return -ENOMEM; /* z_alloc has recorded the size */
 	if (z != Z_OK)
 		return dn_fail(-EIO, DATA_PATH ": cannot start zlib: error %d", path, z);
 	err = unpack_array(a, &u, n);

@@ -33,8 +33,8 @@ static int need_file(const char *path, const struct stat *st)
 	if (!S_ISREG(st->st_mode))
 		return dn_fail(-EINVAL, DATA_PATH ": is no regular file, so no image", path);
 	if (st->st_size > MAX_FILE_BYTES)
-		return dn_fail(-EFBIG, DATA_PATH ": has %lld bytes; images of at most %lld are read", path, (long long)st->st_size,
-			       (long long)MAX_FILE_BYTES);
+		return dn_fail(-EFBIG, DATA_PATH ": has %lld bytes; images of at most %lld are read", path,
+			       (long long)st->st_size, (long long)MAX_FILE_BYTES);
 	return 0;
 }
 
@@ -109,13 +109,14 @@ int image_decode_bytes(struct image_arena *a, const unsigned char *p, size_t n, 
 	const char *why;
 
 	if (c != 1 && c != 3)
-		return dn_fail(-ENOTSUP, DATA_PATH ": cannot be read as %lld channels; images have 1 (grey) or 3 (red, green, blue)",
-			       path, (long long)c);
+		return dn_fail(-ENOTSUP,
+			       DATA_PATH ": cannot be read as %lld channels; images have 1 (grey) or 3 (red, green, blue)", path,
+			       (long long)c);
 	if (data_text_only(p, n) && !known_start(p, n))
-		return cannot_decode(path, p, n, "");   /* the test for TGA takes much for one */
+		return cannot_decode(path, p, n, ""); /* the test for TGA takes much for one */
 	if (image_is_pnm(p, n))
 		return image_decode_pnm(a, p, n, path, c, out);
-	if (image_is_png(p, n) && n >= 24) {          /* the decoder would call it unknown */
+	if (image_is_png(p, n) && n >= 24) { /* the decoder would call it unknown */
 		err = image_check_size(path, be32(p + 16), be32(p + 20));
 		if (err)
 			return err;
@@ -254,7 +255,8 @@ int dn_png_write(const char *path, const unsigned char *p, int64_t w, int64_t h,
 	int err;
 
 	if (w < 1 || h < 1 || w > DN_IMAGE_MAX_SIDE || h > DN_IMAGE_MAX_SIDE || w * h > 4 * DN_IMAGE_MAX_PIXELS)
-		return dn_fail(-EINVAL, DATA_PATH ": an image of %lld x %lld pixels is not written", path, (long long)w, (long long)h);
+		return dn_fail(-EINVAL, DATA_PATH ": an image of %lld x %lld pixels is not written", path, (long long)w,
+			       (long long)h);
 	if (c != 1 && c != 3)
 		return dn_fail(-ENOTSUP, DATA_PATH ": an image of %lld channels is not written, 1 and 3 are", path, (long long)c);
 	err = pack_rows(p, w, h, c, &packed, &n);
@@ -262,9 +264,9 @@ int dn_png_write(const char *path, const unsigned char *p, int64_t w, int64_t h,
 		return err;
 	put32(head, (uint32_t)w);
 	put32(head + 4, (uint32_t)h);
-	head[8] = 8;                            /* bits */
-	head[9] = c == 3 ? 2 : 0;               /* colour or grey */
-	head[10] = head[11] = head[12] = 0;     /* deflate, the five filters, not interlaced */
+	head[8] = 8;			    /* bits */
+	head[9] = c == 3 ? 2 : 0;	    /* colour or grey */
+	head[10] = head[11] = head[12] = 0; /* deflate, the five filters, not interlaced */
 	err = dn_out_open(&o, path);
 	if (!err)
 		err = dn_out_write(&o, "\x89PNG\r\n\x1a\n", 8);
@@ -284,7 +286,7 @@ int dn_png_write(const char *path, const unsigned char *p, int64_t w, int64_t h,
 
 static unsigned char byte_of(float x)
 {
-	return x > 0 ? x < 1 ? (unsigned char)lrintf(255 * x) : 255 : 0;        /* NaN is 0 */
+	return x > 0 ? x < 1 ? (unsigned char)lrintf(255 * x) : 255 : 0; /* NaN is 0 */
 }
 
 int dn_sheet_write(const char *path, const float *x, int64_t n, int64_t w, int64_t h, int64_t c, int64_t columns)
@@ -295,14 +297,15 @@ int dn_sheet_write(const char *path, const float *x, int64_t n, int64_t w, int64
 
 	if (n < 1 || columns < 1 || w < 1 || h < 1 || (c != 1 && c != 3) || w > DN_IMAGE_MAX_SIDE || h > DN_IMAGE_MAX_SIDE ||
 	    n > DN_IMAGE_MAX_PIXELS)
-		return dn_fail(-EINVAL, DATA_PATH ": a sheet of %lld images of %lld x %lld x %lld, %lld in a row", path, (long long)n,
-			       (long long)w, (long long)h, (long long)c, (long long)columns);
+		return dn_fail(-EINVAL, DATA_PATH ": a sheet of %lld images of %lld x %lld x %lld, %lld in a row", path,
+			       (long long)n, (long long)w, (long long)h, (long long)c, (long long)columns);
 	columns = columns < n ? columns : n;
 	rows = (n + columns - 1) / columns;
 	sw = columns * (w + 1) - 1;
 	sh = rows * (h + 1) - 1;
 	if (sw > DN_IMAGE_MAX_SIDE || sh > DN_IMAGE_MAX_SIDE || sw * sh > DN_IMAGE_MAX_PIXELS)
-		return dn_fail(-EINVAL, DATA_PATH ": a sheet of %lld x %lld pixels is too large", path, (long long)sw, (long long)sh);
+		return dn_fail(-EINVAL, DATA_PATH ": a sheet of %lld x %lld pixels is too large", path, (long long)sw,
+			       (long long)sh);
 	p = dn_alloc((size_t)(sw * sh * c));
 	if (!p)
 		return -ENOMEM;

@@ -15,17 +15,17 @@ extern "C" {
 #endif
 
 #define DN_IMAGE_MAX_SIDE 65535
-#define DN_IMAGE_MAX_PIXELS ((int64_t)1 << 26)  /* of a file that is read: 8192 x 8192 */
+#define DN_IMAGE_MAX_PIXELS ((int64_t)1 << 26) /* of a file that is read: 8192 x 8192 */
 
 struct dn_image {
 	int64_t w, h, c;
-	float *x;                       /* [c, h, w] */
+	float *x; /* [c, h, w] */
 };
 
 struct dn_view {
 	int64_t w, h, c;
-	const float *x;                 /* the value of (x, y, k) is x[k * plane + y * row + x] */
-	const unsigned char *bytes;     /* or, where x is NULL, bytes[(y * row + x) * c + k] / 255 */
+	const float *x;		    /* the value of (x, y, k) is x[k * plane + y * row + x] */
+	const unsigned char *bytes; /* or, where x is NULL, bytes[(y * row + x) * c + k] / 255 */
 	int64_t row, plane;
 };
 
@@ -43,8 +43,8 @@ static inline struct dn_view dn_view_bytes(const unsigned char *p, int64_t w, in
 
 /* How an image becomes a net's input where nothing is drawn. */
 enum dn_fit {
-	DN_FIT_LETTERBOX,               /* classifier predict: all of it, on a background of .5 */
-	DN_FIT_CENTER_CROP,             /* classifier valid: the central square */
+	DN_FIT_LETTERBOX,   /* classifier predict: all of it, on a background of .5 */
+	DN_FIT_CENTER_CROP, /* classifier valid: the central square */
 };
 
 /**
@@ -53,7 +53,7 @@ enum dn_fit {
  * caller's, to be released by dn_image_fini().
  */
 DN_EXPORT int dn_image_read(struct dn_image *out, const char *path, int64_t c);
-DN_EXPORT void dn_image_fini(struct dn_image *im);               /* legal on a zeroed one */
+DN_EXPORT void dn_image_fini(struct dn_image *im); /* legal on a zeroed one */
 /** dn_image_read_fit() - a file as a net's input: @out [c, h, w] */
 DN_EXPORT int dn_image_read_fit(const char *path, enum dn_fit fit, float *out, int64_t w, int64_t h, int64_t c);
 
@@ -82,7 +82,7 @@ DN_EXPORT void dn_image_size_min(int64_t side, int64_t *w, int64_t *h);
 /** dn_image_size_letterbox() - what an image of *w x *h takes of a letterbox of @bw x @bh */
 DN_EXPORT void dn_image_size_letterbox(int64_t bw, int64_t bh, int64_t *w, int64_t *h);
 DN_EXPORT void dn_image_fit(const struct dn_view *v, enum dn_fit fit, float *out, int64_t w, int64_t h);
-DN_EXPORT void dn_image_flip(float *x, int64_t w, int64_t h, int64_t c);        /* left and right, in place */
+DN_EXPORT void dn_image_flip(float *x, int64_t w, int64_t h, int64_t c); /* left and right, in place */
 
 /* --- colour --- */
 
@@ -93,15 +93,15 @@ DN_EXPORT void dn_image_distort(float *x, int64_t w, int64_t h, int64_t c, float
 /* --- augmentation of a classifier's training image --- */
 
 struct dn_augment {
-	double min_ratio, max_ratio;    /* side of the crop before scaling, by the net's: 1, 2 */
-	double angle;                   /* degrees: 0 */
-	double aspect;                  /* 1 */
-	double hue, saturation, exposure;       /* 0, 1, 1 */
-	bool flip;                      /* true */
-	bool center;                    /* false; true: the central square, no crop, turn or scale is drawn */
+	double min_ratio, max_ratio;	  /* side of the crop before scaling, by the net's: 1, 2 */
+	double angle;			  /* degrees: 0 */
+	double aspect;			  /* 1 */
+	double hue, saturation, exposure; /* 0, 1, 1 */
+	bool flip;			  /* true */
+	bool center;			  /* false; true: the central square, no crop, turn or scale is drawn */
 };
 
-struct dn_augment_draw {                /* what was drawn for one image */
+struct dn_augment_draw { /* what was drawn for one image */
 	struct dn_rotate_crop crop;
 	bool flip;
 	double hue, saturation, exposure;
@@ -111,8 +111,8 @@ DN_EXPORT void dn_augment_defaults(struct dn_augment *a);
 /** dn_augment_read() - from the keys of [net]; @w: the net's width, which min_crop and max_crop are measured by */
 DN_EXPORT int dn_augment_read(struct dn_augment *a, struct dn_section *net, int64_t w);
 /** dn_augment_draw() - for an image of @iw x @ih and a net of @w x @h: pure in all arguments */
-DN_EXPORT void dn_augment_draw(struct dn_augment_draw *d, const struct dn_augment *a, uint64_t seed, uint64_t update, uint64_t slot,
-			       int64_t iw, int64_t ih, int64_t w, int64_t h);
+DN_EXPORT void dn_augment_draw(struct dn_augment_draw *d, const struct dn_augment *a, uint64_t seed, uint64_t update,
+			       uint64_t slot, int64_t iw, int64_t ih, int64_t w, int64_t h);
 DN_EXPORT void dn_augment_apply(const struct dn_augment *a, const struct dn_augment_draw *d, const struct dn_view *v, float *out,
 				int64_t w, int64_t h);
 

@@ -14,7 +14,7 @@
 #endif
 #endif
 #ifdef POISON
-#include <sanitizer/asan_interface.h>   /* overruns inside the block are seen too */
+#include <sanitizer/asan_interface.h> /* overruns inside the block are seen too */
 #define CLOSE(p, n) __asan_poison_memory_region(p, n)
 #define OPEN(p, n) __asan_unpoison_memory_region(p, n)
 #define UNCHECKED __attribute__((no_sanitize_address, noinline))
@@ -24,12 +24,12 @@
 #define UNCHECKED
 #endif
 
-#define HEAD ((size_t)16)               /* bytes in front of a block: its size */
-#define LIMIT_BYTES ((size_t)2 << 30)   /* of one decoding */
+#define HEAD ((size_t)16)	      /* bytes in front of a block: its size */
+#define LIMIT_BYTES ((size_t)2 << 30) /* of one decoding */
 
 struct image_chunk {
 	struct image_chunk *next;
-	size_t bytes;                   /* of the block behind */
+	size_t bytes; /* of the block behind */
 };
 _Static_assert(sizeof(struct image_chunk) == HEAD, "a chunk's size stands where a block's does");
 
@@ -88,7 +88,7 @@ int image_arena_reset(struct image_arena *a)
 	if (a->chunks) {
 		free_chunks(a);
 		dn_free(a->base);
-		want += want / 4;               /* the next one may be a little larger */
+		want += want / 4; /* the next one may be a little larger */
 		a->base = dn_alloc(want);
 		a->cap = a->base ? want : 0;
 	}
@@ -123,7 +123,7 @@ void *image_arena_get(struct image_arena *a, size_t bytes)
 	a->used += HEAD + dn_up(bytes, HEAD);
 	set_size(p, bytes);
 	OPEN(p, bytes);
-	memset(p, 0, bytes);                    /* a damaged file may leave parts unwritten: they are always the same */
+	memset(p, 0, bytes); /* a damaged file may leave parts unwritten: they are always the same */
 	return p;
 }
 
@@ -146,7 +146,7 @@ void *image_arena_resize(struct image_arena *a, void *p, size_t bytes)
 	to = image_arena_get(a, bytes);
 	if (to && p)
 		memcpy(to, p, old < bytes ? old : bytes);
-	return to;                              /* the old one is given back with all others */
+	return to; /* the old one is given back with all others */
 }
 
 void image_arena_put(struct image_arena *a, void *p)
@@ -157,6 +157,6 @@ void image_arena_put(struct image_arena *a, void *p)
 		CLOSE(p, size_of(p));
 	if (is_last(a, p)) {
 		a->used = a->last;
-		a->last = a->cap;       /* what lies before it is not known: nobody is last */
+		a->last = a->cap; /* what lies before it is not known: nobody is last */
 	}
 }

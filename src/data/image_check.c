@@ -25,7 +25,8 @@ bool image_is_jpeg(const unsigned char *p, size_t n)
 int image_check_size(const char *path, int64_t w, int64_t h)
 {
 	if (w < 1 || h < 1 || w > DN_IMAGE_MAX_SIDE || h > DN_IMAGE_MAX_SIDE || w * h > DN_IMAGE_MAX_PIXELS)
-		return dn_fail(-EFBIG, DATA_PATH ": an image of %lld x %lld pixels; read are sides of 1 to %d, at most %lld pixels", path,
+		return dn_fail(-EFBIG,
+			       DATA_PATH ": an image of %lld x %lld pixels; read are sides of 1 to %d, at most %lld pixels", path,
 			       (long long)w, (long long)h, DN_IMAGE_MAX_SIDE, (long long)DN_IMAGE_MAX_PIXELS);
 	return 0;
 }
@@ -109,11 +110,11 @@ int image_check_jpeg(const char *path, const unsigned char *p, size_t n)
 		if (!m)
 			return dn_fail(-EINVAL, DATA_PATH ": the JPEG has no end: cut off after %zu bytes?", path, n);
 		if (m == 0x01 || m == 0xd8)
-			continue;               /* stand alone */
+			continue; /* stand alone */
 		bytes = at + 2 <= n ? (size_t)p[at] << 8 | p[at + 1] : 0;
 		if (bytes < 2 || bytes > n - at)
-			return dn_fail(-EINVAL, DATA_PATH ": the JPEG's part %02x at byte %zu has %zu bytes, which do not fit", path,
-				       (unsigned)m, at, bytes);
+			return dn_fail(-EINVAL, DATA_PATH ": the JPEG's part %02x at byte %zu has %zu bytes, which do not fit",
+				       path, (unsigned)m, at, bytes);
 		if (m == 0xc4 && !tables_fit(p + at + 2, bytes - 2))
 			return dn_fail(-EINVAL, DATA_PATH ": the JPEG's code tables at byte %zu are damaged", path, at);
 		at += bytes;
@@ -150,14 +151,14 @@ int image_check(const char *path, const unsigned char *p, size_t n, int w, int h
 
 	if (image_is_png(p, n))
 		need = png_bytes(p, n, w, h);
-	else if (image_is_jpeg(p, n))           /* a block of 64 pixels has two bits, a progressive one can do with one */
+	else if (image_is_jpeg(p, n)) /* a block of 64 pixels has two bits, a progressive one can do with one */
 		need = pixels / (is_progressive(p, n) ? 512 : 256);
 	else if (image_starts(p, n, "BM", 2))
 		need = bmp_bytes(p, n, w, h);
 	else
 		need = tga_bytes(p, n, pixels);
 	if (need > (int64_t)n)
-		return dn_fail(-EINVAL, DATA_PATH ": says that it has %d x %d pixels, for which its %zu bytes are too few", path, w, h,
-			       n);
+		return dn_fail(-EINVAL, DATA_PATH ": says that it has %d x %d pixels, for which its %zu bytes are too few", path,
+			       w, h, n);
 	return 0;
 }

@@ -11,18 +11,18 @@ struct image_chunk;
 struct image_arena {
 	char *base;
 	size_t cap, used;
-	size_t last;                    /* offset of the last block's header: it can grow and be given back */
+	size_t last; /* offset of the last block's header: it can grow and be given back */
 	struct image_chunk *chunks;
 	size_t chunk_bytes;
-	jmp_buf bail;                   /* where a decoder that finds itself in a state it excludes goes */
+	jmp_buf bail; /* where a decoder that finds itself in a state it excludes goes */
 };
 
-#define IMAGE_ARENA_ONCE ((size_t)256 << 10)    /* first size for one file, and for many: not touched before it is used, */
-#define IMAGE_ARENA_MANY ((size_t)32 << 20)     /* and enough for photographs of 4 million pixels */
+#define IMAGE_ARENA_ONCE ((size_t)256 << 10) /* first size for one file, and for many: not touched before it is used, */
+#define IMAGE_ARENA_MANY ((size_t)32 << 20)  /* and enough for photographs of 4 million pixels */
 int image_arena_init(struct image_arena *a, size_t bytes);
-void image_arena_fini(struct image_arena *a);   /* legal on a zeroed one */
+void image_arena_fini(struct image_arena *a); /* legal on a zeroed one */
 int image_arena_reset(struct image_arena *a);
-void *image_arena_get(struct image_arena *a, size_t bytes);     /* NULL: no memory, no message */
+void *image_arena_get(struct image_arena *a, size_t bytes); /* NULL: no memory, no message */
 void *image_arena_resize(struct image_arena *a, void *p, size_t bytes);
 void image_arena_put(struct image_arena *a, void *p);
 

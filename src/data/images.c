@@ -12,7 +12,7 @@
 #include "data/image_priv.h"
 #include "data/truth_priv.h"
 
-struct scratch {                        /* of one thread that decodes */
+struct scratch { /* of one thread that decodes */
 	struct image_arena arena;
 	struct scratch *next;
 };
@@ -25,9 +25,9 @@ struct images {
 	bool augmented;
 	struct dn_augment augment;
 	uint64_t seed;
-	pthread_mutex_t lock;           /* of the two below */
+	pthread_mutex_t lock; /* of the two below */
 	struct scratch *idle;
-	int n_scratches;                /* idle or in use */
+	int n_scratches; /* idle or in use */
 };
 
 /* --- one sample --- */
@@ -109,8 +109,8 @@ static void make_input(const struct images *m, const struct dn_view *v, const st
 	dn_augment_apply(&m->augment, &d, v, x, w, h);
 }
 
-static int images_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t, int64_t n_truths,
-		      int64_t *cls)
+static int images_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
+		      int64_t n_truths, int64_t *cls)
 {
 	struct images *m = ds->priv;
 	struct dn_view v = { 0 };
@@ -169,14 +169,17 @@ static void images_close(struct dn_dataset *ds)
 static int check_net(const struct dn_datafile *d, const struct dn_dataset_config *c)
 {
 	if (c->w < 1 || c->h < 1 || c->c < 1)
-		return dn_fail(-EINVAL, DATA_PATH ": a list of images is for a net with width, height and channels, this one takes "
-			       "%lld inputs", d->file->path, (long long)c->inputs);
+		return dn_fail(-EINVAL,
+			       DATA_PATH ": a list of images is for a net with width, height and channels, this one takes "
+					 "%lld inputs",
+			       d->file->path, (long long)c->inputs);
 	if (c->c != 1 && c->c != 3)
-		return dn_fail(-ENOTSUP, DATA_PATH ": the net takes %lld channels; images are read as 1 (grey) or 3 (red, green, blue)",
+		return dn_fail(-ENOTSUP,
+			       DATA_PATH ": the net takes %lld channels; images are read as 1 (grey) or 3 (red, green, blue)",
 			       d->file->path, (long long)c->c);
 	if (c->w > DN_IMAGE_MAX_SIDE || c->h > DN_IMAGE_MAX_SIDE)
-		return dn_fail(-EINVAL, DATA_PATH ": the net takes images of %lld x %lld, at most %d x %d are made", d->file->path,
-			       (long long)c->w, (long long)c->h, DN_IMAGE_MAX_SIDE, DN_IMAGE_MAX_SIDE);
+		return dn_fail(-EINVAL, DATA_PATH ": the net takes images of %lld x %lld, at most %d x %d are made",
+			       d->file->path, (long long)c->w, (long long)c->h, DN_IMAGE_MAX_SIDE, DN_IMAGE_MAX_SIDE);
 	return 0;
 }
 
@@ -193,7 +196,8 @@ static int check_numbers(const struct dn_datafile *d, const char *labels_path, i
 		return dn_section_fail(s, "classes", -EINVAL, "classes=%lld, but the net has %lld outputs", (long long)k,
 				       (long long)truths);
 	if (truths && k != truths)
-		return dn_fail(-EINVAL, DATA_PATH ": %lld labels, but the net has %lld outputs (there is no classes= in " DATA_PATH ")",
+		return dn_fail(-EINVAL,
+			       DATA_PATH ": %lld labels, but the net has %lld outputs (there is no classes= in " DATA_PATH ")",
 			       labels_path, (long long)k, (long long)truths, d->file->path);
 	if (k > INT32_MAX - 1)
 		return dn_fail(-EINVAL, DATA_PATH ": %lld classes are too many", labels_path, (long long)k);
@@ -207,7 +211,7 @@ static int check_names(const struct dn_datafile *d, int64_t classes)
 	int err = 0;
 
 	if (!d->names || access(d->names, R_OK))
-		return 0;                       /* only predictions print names */
+		return 0; /* only predictions print names */
 	err = dn_lines_read(&names, d->names, "a list of names", true);
 	if (!err && names.n < classes)
 		err = dn_fail(-EINVAL, DATA_PATH ": %lld names, but there are %lld classes", d->names, (long long)names.n,
@@ -238,10 +242,11 @@ static int open_truth(struct dn_dataset *ds, const struct dn_datafile *d, const 
 	int err;
 
 	if (!d->labels && !c->truths && access(path, R_OK))
-		return 0;                       /* nobody asks for truth, and there is none */
+		return 0; /* nobody asks for truth, and there is none */
 	err = dn_lines_read(&labels, path, "a list of labels", true);
 	if (err && !d->labels)
-		err = dn_fail(err, DATA_PATH ": there is no labels= line, and the labels are not in %s either", d->file->path, path);
+		err = dn_fail(err, DATA_PATH ": there is no labels= line, and the labels are not in %s either", d->file->path,
+			      path);
 	if (!err)
 		err = check_numbers(d, path, labels.n, c->truths, &classes);
 	if (!err)

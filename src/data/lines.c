@@ -56,7 +56,7 @@ int dn_lines_read(struct dn_lines *out, const char *path, const char *what, bool
 		s = feed + 1;
 	}
 	while (l.n && blank(l.line[l.n - 1]))
-		l.n--;                          /* empty lines at the end are no entries */
+		l.n--; /* empty lines at the end are no entries */
 	if (!l.n) {
 		err = dn_fail(-EINVAL, DATA_PATH ": %s without a line", path, what);
 		goto err_fini;

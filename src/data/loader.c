@@ -18,39 +18,39 @@
 
 #define STACK_BYTES ((size_t)512 << 10)
 #define MAX_THREADS 1024
-#define MAX_CHUNK 64            /* samples that a thread takes at once, at most */
+#define MAX_CHUNK 64 /* samples that a thread takes at once, at most */
 
 struct slot {
-	float *x, *t;           /* [local, inputs], [local, truths] */
-	int64_t *cls;           /* [local] */
-	int64_t done;           /* samples, under the loader's lock as all below */
-	int err;                /* of the lowest failing sample */
+	float *x, *t; /* [local, inputs], [local, truths] */
+	int64_t *cls; /* [local] */
+	int64_t done; /* samples, under the loader's lock as all below */
+	int err;      /* of the lowest failing sample */
 	int64_t err_sample;
 	char message[2048];
 };
 
 struct dn_loader {
 	struct dn_loader_config c;
-	int64_t local;          /* samples of a microbatch on this rank */
+	int64_t local; /* samples of a microbatch on this rank */
 	int64_t chunk;
-	int64_t ring_inputs;    /* floats of a sample at its largest */
+	int64_t ring_inputs; /* floats of a sample at its largest */
 	struct dn_order_cache *order;
 	void *ring;
 	int64_t *cls;
 	struct slot slots[DN_LOADER_DEPTH];
 	pthread_t *threads;
-	int n_threads;          /* started */
+	int n_threads; /* started */
 	bool have_lock, have_room, have_ready;
 
-	pthread_mutex_t lock;   /* of all below and the slots' counters */
-	pthread_cond_t room;    /* a microbatch was given back, or stop */
-	pthread_cond_t ready;   /* a microbatch is complete */
-	int64_t next_batch;     /* of the next sample to be taken; microbatches count from 0 */
+	pthread_mutex_t lock; /* of all below and the slots' counters */
+	pthread_cond_t room;  /* a microbatch was given back, or stop */
+	pthread_cond_t ready; /* a microbatch is complete */
+	int64_t next_batch;   /* of the next sample to be taken; microbatches count from 0 */
 	int64_t next_sample;
-	int64_t given;          /* microbatches handed out; the last of them is still in the caller's hands */
-	int64_t freed;          /* microbatches whose slots are free again */
+	int64_t given; /* microbatches handed out; the last of them is still in the caller's hands */
+	int64_t freed; /* microbatches whose slots are free again */
 	bool stop;
-	bool failed;            /* the microbatch that is due has an error, which every call gives again */
+	bool failed; /* the microbatch that is due has an error, which every call gives again */
 };
 
 static size_t block_bytes(size_t bytes)
@@ -201,10 +201,11 @@ static int check_resize(const struct dn_loader_config *c)
 
 	if (!r->every)
 		return 0;
-	if (r->every < 1 || r->step < 1 || r->first < 1 || r->n < 1 || r->step > DN_IMAGE_MAX_SIDE || r->first > DN_IMAGE_MAX_SIDE ||
-	    r->n > DN_IMAGE_MAX_SIDE || dn_resize_max(r) > DN_IMAGE_MAX_SIDE)
+	if (r->every < 1 || r->step < 1 || r->first < 1 || r->n < 1 || r->step > DN_IMAGE_MAX_SIDE ||
+	    r->first > DN_IMAGE_MAX_SIDE || r->n > DN_IMAGE_MAX_SIDE || dn_resize_max(r) > DN_IMAGE_MAX_SIDE)
 		return dn_fail(-EINVAL, "data: sizes of %lld * (%lld + 0 to %lld) every %lld updates; sides are from 1 to %d",
-			       (long long)r->step, (long long)r->first, (long long)r->n - 1, (long long)r->every, DN_IMAGE_MAX_SIDE);
+			       (long long)r->step, (long long)r->first, (long long)r->n - 1, (long long)r->every,
+			       DN_IMAGE_MAX_SIDE);
 	if (!c->data->any_size)
 		return dn_fail(-EINVAL, "%s: samples of a fixed size, %lld x %lld, cannot come in changing sizes", c->data->path,
 			       (long long)c->data->w, (long long)c->data->h);
@@ -408,7 +409,7 @@ int dn_loader_next(struct dn_loader *l, const float **x, const float **t, const 
 		l->given++;
 	pthread_mutex_unlock(&l->lock);
 	if (err)
-		return dn_fail(err, "%s", s->message);  /* its samples are all done, so nobody writes there any more */
+		return dn_fail(err, "%s", s->message); /* its samples are all done, so nobody writes there any more */
 	if (x)
 		*x = s->x;
 	if (t)
@@ -422,7 +423,7 @@ void dn_loader_size(const struct dn_loader *l, int64_t *w, int64_t *h)
 {
 	int64_t side;
 
-	inputs_of(l, l->given ? l->given - 1 : 0, &side);       /* only the caller's own thread changes given */
+	inputs_of(l, l->given ? l->given - 1 : 0, &side); /* only the caller's own thread changes given */
 	*w = side ? side : l->c.data->w;
 	*h = side ? side : l->c.data->h;
 }

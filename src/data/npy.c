@@ -190,7 +190,9 @@ static int parse_dict(struct header *h)
 		return bad(h, "text after the }");
 	if (!h->have_descr || !h->have_order || !h->have_shape)
 		return dn_fail(-EINVAL, DATA_PATH ": damaged NumPy header: %s is missing", h->path,
-			       !h->have_descr ? "descr" : !h->have_order ? "fortran_order" : "shape");
+			       !h->have_descr	? "descr"
+			       : !h->have_order ? "fortran_order"
+						: "shape");
 	return 0;
 }
 
@@ -205,11 +207,14 @@ static int check_array(struct dn_npy *a, const struct header *h, size_t data_at)
 	while (k < N_DTYPES && strcmp(h->descr, dtypes[k].descr))
 		k++;
 	if (k == N_DTYPES)
-		return dn_fail(-EINVAL, DATA_PATH ": elements of type '%s'; read are '<f4' (float32), '|u1' (uint8), "
-			       "'<i4' (int32) and '<i8' (int64)", h->path, h->descr);
+		return dn_fail(-EINVAL,
+			       DATA_PATH ": elements of type '%s'; read are '<f4' (float32), '|u1' (uint8), "
+					 "'<i4' (int32) and '<i8' (int64)",
+			       h->path, h->descr);
 	data_shape_text(h->n_dims, h->shape, shape, sizeof(shape));
 	if (h->fortran)
-		return dn_fail(-EINVAL, DATA_PATH ": in Fortran order, wanted C order (numpy.ascontiguousarray makes it)", h->path);
+		return dn_fail(-EINVAL, DATA_PATH ": in Fortran order, wanted C order (numpy.ascontiguousarray makes it)",
+			       h->path);
 	for (int i = 0; i < h->n_dims; i++)
 		if (__builtin_mul_overflow(bytes, (size_t)h->shape[i], &bytes) || bytes > INT64_MAX / 8)
 			return dn_fail(-EOVERFLOW, DATA_PATH ": its shape %s does not fit 64 bits", h->path, shape);
@@ -247,7 +252,8 @@ static int parse_file(struct dn_npy *a, const char *path)
 		text |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
 	}
 	if (text > a->map_bytes - head)
-		return dn_fail(-EINVAL, DATA_PATH ": truncated: a header of %zu bytes in a file of %zu", path, text, a->map_bytes);
+		return dn_fail(-EINVAL, DATA_PATH ": truncated: a header of %zu bytes in a file of %zu", path, text,
+			       a->map_bytes);
 	h.at = (const char *)p + head;
 	h.end = h.at + text;
 	err = parse_dict(&h);
@@ -332,9 +338,9 @@ int dn_npy_write(const char *path, int n_dims, const int64_t *shape, const float
 	if (!err)
 		err = dn_buf_add(&b, "\x93NUMPY\x01", 7);
 	if (!err)
-		err = dn_buf_add(&b, zeros, 1);         /* minor version */
+		err = dn_buf_add(&b, zeros, 1); /* minor version */
 	if (!err)
-		err = dn_buf_add(&b, "  ", 2);          /* length of the text, put below */
+		err = dn_buf_add(&b, "  ", 2); /* length of the text, put below */
 	if (!err)
 		err = dn_buf_printf(&b, "{'descr': '<f4', 'fortran_order': False, 'shape': (");
 	for (int i = 0; i < n_dims && !err; i++)

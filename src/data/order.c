@@ -13,16 +13,16 @@
 #define REPLACE_STREAM DN_RNG_STREAM(DN_RNG_SHUFFLE, 0xffffffffffffull)
 
 struct permutation {
-	int64_t epoch;                  /* -1 = none yet */
-	uint64_t used;                  /* tick of the last use */
-	int64_t *at;                    /* [n] */
+	int64_t epoch; /* -1 = none yet */
+	uint64_t used; /* tick of the last use */
+	int64_t *at;   /* [n] */
 };
 
 struct dn_order_cache {
 	struct dn_order order;
-	pthread_mutex_t lock;           /* of all below */
+	pthread_mutex_t lock; /* of all below */
 	uint64_t tick;
-	struct permutation perm[2];     /* this epoch and the one that the threads run ahead into */
+	struct permutation perm[2]; /* this epoch and the one that the threads run ahead into */
 };
 
 int dn_order_cache_create(struct dn_order_cache **out, const struct dn_order *o)

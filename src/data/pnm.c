@@ -39,7 +39,7 @@ static unsigned value(const unsigned char *p, int64_t i, int64_t most)
 	if (most == 255)
 		return x;
 	if (most == 65535)
-		return x >> 8;                  /* as 16 bits of a PNG */
+		return x >> 8; /* as 16 bits of a PNG */
 	return x >= most ? 255 : (unsigned)((x * 255 + most / 2) / most);
 }
 
@@ -60,15 +60,17 @@ int image_decode_pnm(struct image_arena *a, const unsigned char *p, size_t n, co
 	h = next_number(p, n, &at);
 	most = next_number(p, n, &at);
 	if (w < 0 || h < 0 || most < 1 || most > 65535)
-		return dn_fail(-EINVAL, DATA_PATH ": the image cannot be decoded: its header has no width, height and largest value of 1 "
-			       "to 65535", path);
+		return dn_fail(-EINVAL,
+			       DATA_PATH ": the image cannot be decoded: its header has no width, height and largest value of 1 "
+					 "to 65535",
+			       path);
 	err = image_check_size(path, w, h);
 	if (err)
 		return err;
-	at++;                                   /* one blank */
+	at++; /* one blank */
 	if (at > n || (int64_t)(n - at) < w * h * file_c * (most > 255 ? 2 : 1))
-		return dn_fail(-EINVAL, DATA_PATH ": says that it has %lld x %lld pixels, for which its %zu bytes are too few", path,
-			       (long long)w, (long long)h, n);
+		return dn_fail(-EINVAL, DATA_PATH ": says that it has %lld x %lld pixels, for which its %zu bytes are too few",
+			       path, (long long)w, (long long)h, n);
 	to = image_arena_get(a, (size_t)(w * h * c));
 	if (!to)
 		return dn_fail(-ENOMEM, DATA_PATH ": no memory for %lld x %lld pixels", path, (long long)w, (long long)h);

@@ -43,7 +43,7 @@ static void place_of(int64_t i, int64_t n, int64_t of, int64_t *from, float *to)
 	*from = of - 1;
 	*to = 0;
 	if (i == n - 1 || of == 1)
-		return;                         /* the last one exactly, whatever is lost in rounding */
+		return; /* the last one exactly, whatever is lost in rounding */
 	s = (float)i * ((float)(of - 1) / (float)(n - 1));
 	if ((int64_t)s >= of - 1)
 		return;
@@ -101,7 +101,7 @@ void dn_image_size_letterbox(int64_t bw, int64_t bh, int64_t *w, int64_t *h)
 		*h = bh;
 		*w = at_least_1(iw * bh / ih);
 	}
-	if (*w > bw)                            /* the quotients were equal when rounded */
+	if (*w > bw) /* the quotients were equal when rounded */
 		*w = bw;
 	if (*h > bh)
 		*h = bh;
@@ -174,7 +174,7 @@ static void point(const struct dn_view *v, float x, float y, float *o, int64_t p
 	float dx = x - fx, dy = y - fy;
 	bool inside;
 
-	if (!(fx >= -1 && fy >= -1 && fx < (float)v->w && fy < (float)v->h)) {  /* before the numbers leave int64 */
+	if (!(fx >= -1 && fy >= -1 && fx < (float)v->w && fy < (float)v->h)) { /* before the numbers leave int64 */
 		for (int64_t k = 0; k < v->c; k++)
 			o[k * plane] = 0;
 		return;

@@ -32,7 +32,7 @@ static void give_up(void)
  * which become other names; where it takes their address, it finds these. */
 static unsigned char *half_height(unsigned char *out, unsigned char *near, unsigned char *far, int w, int hs)
 {
-	const int bias = near > far ? 1 : 2;    /* rows of one plane: the upper of two has its neighbour above */
+	const int bias = near > far ? 1 : 2; /* rows of one plane: the upper of two has its neighbour above */
 
 	(void)hs;
 	for (int i = 0; i < w; i++)
@@ -70,7 +70,8 @@ static unsigned char *half_both(unsigned char *out, unsigned char *near, unsigne
 static unsigned char *(*const stbi__resample_row_v_2)(unsigned char *, unsigned char *, unsigned char *, int, int) = half_height;
 static unsigned char *(*const stbi__resample_row_h_2)(unsigned char *, unsigned char *, unsigned char *, int, int) = half_width;
 static unsigned char *(*const stbi__resample_row_hv_2)(unsigned char *, unsigned char *, unsigned char *, int, int) = half_both;
-static unsigned char *(*const stbi__resample_row_hv_2_simd)(unsigned char *, unsigned char *, unsigned char *, int, int) = half_both;
+static unsigned char *(*const stbi__resample_row_hv_2_simd)(unsigned char *, unsigned char *, unsigned char *, int,
+							    int) = half_both;
 #define stbi__resample_row_v_2(o, n, f, w, h) stb_v_2(o, n, f, w, h)
 #define stbi__resample_row_h_2(o, n, f, w, h) stb_h_2(o, n, f, w, h)
 #define stbi__resample_row_hv_2(o, n, f, w, h) stb_hv_2(o, n, f, w, h)

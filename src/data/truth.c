@@ -16,17 +16,17 @@
 
 /* Labels by their letters, so that a path is compared with all of them at once. Node 0 is the root. */
 struct node {
-	int32_t child, sibling;         /* 0 = none */
-	int32_t label;                  /* that ends here, -1 = none */
+	int32_t child, sibling; /* 0 = none */
+	int32_t label;		/* that ends here, -1 = none */
 	unsigned char letter;
 };
 
 struct letters {
 	struct node *node;
 	int64_t n;
-	int32_t root[256];              /* children of the root by letter */
-	int32_t *same;                  /* [labels]: the next label of the same text, -1 = none */
-	int64_t *seen;                  /* [labels]: path + 1 that had it last */
+	int32_t root[256]; /* children of the root by letter */
+	int32_t *same;	   /* [labels]: the next label of the same text, -1 = none */
+	int64_t *seen;	   /* [labels]: path + 1 that had it last */
 };
 
 static int32_t child_of(const struct letters *t, int32_t at, unsigned char letter)
@@ -81,8 +81,8 @@ static int letters_init(struct letters *t, const struct dn_lines *labels, int64_
 		size_t len = strlen(labels->line[i]);
 
 		if (!len || len > MAX_LABEL)
-			return dn_fail(-EINVAL, DATA_PATH ":%lld: a label of %zu letters; labels have 1 to %d", path, (long long)i + 1,
-				       len, MAX_LABEL);
+			return dn_fail(-EINVAL, DATA_PATH ":%lld: a label of %zu letters; labels have 1 to %d", path,
+				       (long long)i + 1, len, MAX_LABEL);
 		total += (int64_t)len;
 	}
 	if (total > MAX_NODES)
@@ -174,8 +174,8 @@ static void summary(const struct truth *t, const struct dn_lines *paths, const s
 	if (!err && several) {
 		const int32_t *k = t->cls + t->at[first_several];
 
-		err = dn_buf_printf(&b, "%s %lld have several (the first: %.300s: %.80s, %.80s%s)", none ? "," : "", (long long)several,
-				    paths->line[first_several], labels->line[k[0]], labels->line[k[1]],
+		err = dn_buf_printf(&b, "%s %lld have several (the first: %.300s: %.80s, %.80s%s)", none ? "," : "",
+				    (long long)several, paths->line[first_several], labels->line[k[0]], labels->line[k[1]],
 				    t->at[first_several + 1] - t->at[first_several] > 2 ? ", ..." : "");
 	}
 	if (!err)
@@ -203,7 +203,7 @@ int truth_match(struct truth *t, const struct dn_lines *paths, const struct dn_l
 	letters_fini(&l);
 	if (!err)
 		summary(t, paths, labels, list, labels_path);
-	return err;                             /* what there is of it goes with truth_fini() */
+	return err; /* what there is of it goes with truth_fini() */
 }
 
 void truth_fini(struct truth *t)
@@ -260,10 +260,11 @@ static int read_parent(const char *path, int64_t i, const char *line, int32_t *o
 	while (n && line[n - 1] != ' ' && line[n - 1] != '\t')
 		n--;
 	if (!n || dn_parse_int(line + n, &parent) != DN_NUM_WHOLE)
-		return dn_fail(-EINVAL, DATA_PATH ":%lld: %.100s: not a name and its parent's number", path, (long long)i + 1, line);
+		return dn_fail(-EINVAL, DATA_PATH ":%lld: %.100s: not a name and its parent's number", path, (long long)i + 1,
+			       line);
 	if (parent < -1 || parent >= i)
-		return dn_fail(-EINVAL, DATA_PATH ":%lld: the parent is %lld, must be -1 or a line before this one (0 to %lld)", path,
-			       (long long)i + 1, (long long)parent, (long long)i - 1);
+		return dn_fail(-EINVAL, DATA_PATH ":%lld: the parent is %lld, must be -1 or a line before this one (0 to %lld)",
+			       path, (long long)i + 1, (long long)parent, (long long)i - 1);
 	*out = (int32_t)parent;
 	return 0;
 }

@@ -11,8 +11,8 @@
 static int name_fail(const struct dn_block *b, const char *why)
 {
 	if (b->section)
-		return dn_section_fail(b->section, dn_section_find(b->section, "name") ? "name" : NULL, -EINVAL,
-				       "name=%s: %s", b->name, why);
+		return dn_section_fail(b->section, dn_section_find(b->section, "name") ? "name" : NULL, -EINVAL, "name=%s: %s",
+				       b->name, why);
 	return dn_fail(-EINVAL, "block %d: name \"%s\": %s", b->index, b->name, why);
 }
 
@@ -55,10 +55,12 @@ static int check_shared(const struct dn_net *net, const struct dn_block *all, in
 		while (net->layers[k].owner >= all[i].first)
 			k++;
 		if (all[i].section)
-			return dn_section_fail(all[i].section, NULL, -EINVAL, "layers %d and %d share params, so no block can start "
-					       "between them", net->layers[k].owner, k);
-		return dn_fail(-EINVAL, "layers %d and %d share params, so no block can start at layer %d", net->layers[k].owner, k,
-			       all[i].first);
+			return dn_section_fail(all[i].section, NULL, -EINVAL,
+					       "layers %d and %d share params, so no block can start "
+					       "between them",
+					       net->layers[k].owner, k);
+		return dn_fail(-EINVAL, "layers %d and %d share params, so no block can start at layer %d", net->layers[k].owner,
+			       k, all[i].first);
 	}
 	return 0;
 }
@@ -88,7 +90,7 @@ int block_build(struct dn_net *net, const int *first_of)
 		if (strcmp(f->sections[i].name, "block"))
 			continue;
 		n++;
-		for (int k = i + 1; ; k++) {
+		for (int k = i + 1;; k++) {
 			bool end = k == f->n_sections || !strcmp(f->sections[k].name, "block");
 
 			if (!end)
@@ -146,8 +148,10 @@ int dn_net_set_blocks(struct dn_net *net, int n, const int *first, const char *c
 		return dn_fail(-EINVAL, "%d blocks for a net of %d layers", n, net->n_layers);
 	for (int i = 0; i < n; i++)
 		if (first[i] >= net->n_layers || (i ? first[i] <= first[i - 1] : first[i] != 0))
-			return dn_fail(-EINVAL, "block %d cannot start at layer %d: the first starts at 0, the others ascend, and "
-				       "the net has %d layers", i, first[i], net->n_layers);
+			return dn_fail(-EINVAL,
+				       "block %d cannot start at layer %d: the first starts at 0, the others ascend, and "
+				       "the net has %d layers",
+				       i, first[i], net->n_layers);
 	all = dn_calloc((size_t)n, sizeof(*all));
 	if (!all)
 		return -ENOMEM;
@@ -219,7 +223,7 @@ int dn_net_check_keys(struct dn_net *net)
 						       key->value ? key->value : "");
 			dn_warn("%s:%d: [block] %s=%s: unknown key, ignored", f->path, key->line, key->key,
 				key->value ? key->value : "");
-			key->used = true;       /* one warning */
+			key->used = true; /* one warning */
 		}
 	}
 	return 0;

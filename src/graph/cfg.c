@@ -147,10 +147,10 @@ int dn_cfg_plain(const struct dn_cfg *c, bool (*is_plugin)(const char *section),
 {
 	const struct dn_keyfile *f = c->file;
 	struct dn_buf kept = { 0 };
-	struct dn_buf tail = { 0 };     /* comments and blanks that may belong to what follows a dropped section */
+	struct dn_buf tail = { 0 }; /* comments and blanks that may belong to what follows a dropped section */
 	size_t at = 0;
 	int line = 1;
-	int s = -1;                     /* section of this line */
+	int s = -1; /* section of this line */
 	bool drop = false;
 	int err = 0;
 
@@ -165,7 +165,7 @@ int dn_cfg_plain(const struct dn_cfg *c, bool (*is_plugin)(const char *section),
 			err = dn_buf_add(&kept, tail.s ? tail.s : "", tail.n);
 			tail.n = 0;
 		} else if (drop && !empty) {
-			tail.n = 0;     /* it was inside the section */
+			tail.n = 0; /* it was inside the section */
 		}
 		if (!err && (!drop || empty))
 			err = dn_buf_add(drop ? &tail : &kept, f->text + at, end - at);

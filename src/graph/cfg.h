@@ -8,10 +8,10 @@ extern "C" {
 
 struct dn_cfg {
 	struct dn_keyfile *file;
-	struct dn_section *net;         /* the first section */
-	uint64_t hash;                  /* of the text */
+	struct dn_section *net; /* the first section */
+	uint64_t hash;		/* of the text */
 	int n_claimed;
-	char **claimed;                 /* sections that belong to plugins, by dn_cfg_claim() */
+	char **claimed; /* sections that belong to plugins, by dn_cfg_claim() */
 };
 
 DN_EXPORT int dn_cfg_read(struct dn_cfg **out, const char *path, bool strict);

@@ -5,9 +5,9 @@
 #include "graph/net.h"
 
 #define NET_MAX_LAYERS 8192
-#define NET_MAX_COUNT ((int64_t)1 << 40)        /* elements of one tensor, or of one image */
+#define NET_MAX_COUNT ((int64_t)1 << 40) /* elements of one tensor, or of one image */
 
-struct net_buffer {             /* asked for by a layer */
+struct net_buffer { /* asked for by a layer */
 	size_t bytes;
 	void **where;
 	int layer;
@@ -20,38 +20,38 @@ struct net_packed {
 	void **where;
 };
 
-struct net_memory {             /* of one input size: what the layers asked for, and where it lies */
+struct net_memory { /* of one input size: what the layers asked for, and where it lies */
 	int n_buffers, cap_buffers;
 	struct net_buffer *buffers;
-	int n_items;                    /* the placed buffers, where their addresses go, and whose output each is (-1: none's) */
+	int n_items; /* the placed buffers, where their addresses go, and whose output each is (-1: none's) */
 	struct dn_arena_item *items;
 	void ***where;
 	int *output_of;
 };
 
-struct net_shape {              /* an input size that the net can run at; the current one's contents are in the net */
+struct net_shape { /* an input size that the net can run at; the current one's contents are in the net */
 	int64_t w, h, inputs, truths, flops;
-	struct dn_layer *layers;        /* [n_layers] */
+	struct dn_layer *layers; /* [n_layers] */
 	struct net_memory memory;
 };
 
 struct net_priv {
 	bool has_markers;
-	int stop;                       /* the last layer with stopbackward=1, or -1 */
+	int stop; /* the last layer with stopbackward=1, or -1 */
 	struct net_memory memory;
 	int n_packed, cap_packed;
 	struct net_packed *packed;
-	size_t packed_bytes;            /* sum, each rounded up to DN_ALIGN */
+	size_t packed_bytes; /* sum, each rounded up to DN_ALIGN */
 	int cap_params;
-	bool again;                     /* layers are being set up for another size: params exist, next_param is the next */
+	bool again; /* layers are being set up for another size: params exist, next_param is the next */
 	int next_param;
-	int n_shapes, shape;            /* 0 shapes: only the cfg's size; shape: the current one */
+	int n_shapes, shape; /* 0 shapes: only the cfg's size; shape: the current one */
 	struct net_shape *shapes;
 };
 
 /* layer.c: struct, common keys and setup of the layer of section @s, all earlier layers being set up */
 int layer_build(struct dn_net *net, int index, struct dn_section *s);
-int layer_kept(struct dn_layer *l);     /* all layers being set up: the buffer for gradients of later uses of its params */
+int layer_kept(struct dn_layer *l); /* all layers being set up: the buffer for gradients of later uses of its params */
 void layer_fini(struct dn_layer *l);
 const char *layer_names(char *out, size_t cap); /* "convolutional (conv), ..." */
 
@@ -71,9 +71,9 @@ void shapes_destroy(struct dn_net *net);
 int block_build(struct dn_net *net, const int *first_of);
 
 /* memory.c */
-int memory_plan(struct dn_net *net);    /* activations_bytes and workspace_bytes grow to what this size needs */
+int memory_plan(struct dn_net *net); /* activations_bytes and workspace_bytes grow to what this size needs */
 void memory_fini(struct net_memory *m);
 void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena);
-void *grow(void *p, int n, int *cap, size_t size);      /* room for one more than @n; NULL leaves p as it was */
+void *grow(void *p, int n, int *cap, size_t size); /* room for one more than @n; NULL leaves p as it was */
 
 #endif

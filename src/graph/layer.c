@@ -12,8 +12,8 @@
 
 /* Keys of every layer that would change the result and are not there. */
 static const struct dn_key_fixed common_fixed[] = {
-	{ "onlyforward", 0 }, { "truth", 0 }, { "smooth", 0 }, { "clip", 0 }, { "dont_update", 0 }, { "burnin_update", 0 },
-	{ "train_only_bn", 0 },
+	{ "onlyforward", 0 }, { "truth", 0 },	      { "smooth", 0 },	      { "clip", 0 },
+	{ "dont_update", 0 }, { "burnin_update", 0 }, { "train_only_bn", 0 },
 };
 
 const struct dn_layer_ops *dn_layer_find(const char *section)
@@ -44,8 +44,7 @@ const char *layer_names(char *out, size_t cap)
 
 int dn_layer_no_op(const struct dn_layer *l, const char *op)
 {
-	return dn_section_fail(l->section, NULL, -ENOTSUP, "layer %d: backend %s has no %s", l->index,
-			       l->net->dev->be->name, op);
+	return dn_section_fail(l->section, NULL, -ENOTSUP, "layer %d: backend %s has no %s", l->index, l->net->dev->be->name, op);
 }
 
 int dn_keys_fixed(struct dn_section *s, const struct dn_key_fixed *t, int n)
@@ -57,8 +56,8 @@ int dn_keys_fixed(struct dn_section *s, const struct dn_key_fixed *t, int n)
 		if (err)
 			return err;
 		if (v < t[i].only || v > t[i].only)
-			return dn_section_fail(s, t[i].key, -ENOTSUP, "%s=%g is not supported in this version, only %g",
-					       t[i].key, v, t[i].only);
+			return dn_section_fail(s, t[i].key, -ENOTSUP, "%s=%g is not supported in this version, only %g", t[i].key,
+					       v, t[i].only);
 	}
 	return 0;
 }
@@ -74,13 +73,16 @@ void dn_keys_ignore(struct dn_section *s, const char *const *keys, int n)
 int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c)
 {
 	if (w < 1 || h < 1 || c < 1)
-		return dn_section_fail(l->section, NULL, -EINVAL, "layer %d: output of %lld x %lld x %lld from an input of "
-				       "%lld x %lld x %lld", l->index, (long long)w, (long long)h, (long long)c,
-				       (long long)l->w, (long long)l->h, (long long)l->c);
+		return dn_section_fail(l->section, NULL, -EINVAL,
+				       "layer %d: output of %lld x %lld x %lld from an input of "
+				       "%lld x %lld x %lld",
+				       l->index, (long long)w, (long long)h, (long long)c, (long long)l->w, (long long)l->h,
+				       (long long)l->c);
 	if (w > NET_MAX_COUNT / h || w * h > NET_MAX_COUNT / c || w * h * c > NET_MAX_COUNT / l->batch)
-		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: output of %lld x %lld x %lld for %lld images is "
-				       "larger than 2^40 elements", l->index, (long long)w, (long long)h, (long long)c,
-				       (long long)l->batch);
+		return dn_section_fail(l->section, NULL, -EOVERFLOW,
+				       "layer %d: output of %lld x %lld x %lld for %lld images is "
+				       "larger than 2^40 elements",
+				       l->index, (long long)w, (long long)h, (long long)c, (long long)l->batch);
 	l->out_w = w;
 	l->out_h = h;
 	l->out_c = c;
@@ -95,8 +97,10 @@ int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *
 	if (at < 0 || at >= l->index) {
 		if (!l->index)
 			return dn_section_fail(l->section, key, -EINVAL, "%s: layer 0 has no earlier layer to read", key);
-		return dn_section_fail(l->section, key, -EINVAL, "%s: %lld means layer %lld, but layer %d can read layers 0 to %d "
-				       "only", key, (long long)v, (long long)at, l->index, l->index - 1);
+		return dn_section_fail(l->section, key, -EINVAL,
+				       "%s: %lld means layer %lld, but layer %d can read layers 0 to %d "
+				       "only",
+				       key, (long long)v, (long long)at, l->index, l->index - 1);
 	}
 	*out = (int)at;
 	return 0;
@@ -123,8 +127,9 @@ int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
 		in[i].layer = at;
 		if (at >= 0 && l->net->layers[at].no_consumer) {
 			dn_free(in);
-			return dn_section_fail(l->section, NULL, -EINVAL, "layer %d reads layer %d, a [%s]: it has no output to read",
-					       l->index, at, l->net->layers[at].ops->name);
+			return dn_section_fail(l->section, NULL, -EINVAL,
+					       "layer %d reads layer %d, a [%s]: it has no output to read", l->index, at,
+					       l->net->layers[at].ops->name);
 		}
 	}
 	dn_free(l->inputs_of);
@@ -141,9 +146,10 @@ static int param_again(struct dn_layer *l, const char *part, int n_dims, const i
 	struct dn_param *p = net->params[priv->next_param];
 
 	if (p->n_dims != n_dims || memcmp(p->shape, shape, sizeof(*shape) * (size_t)n_dims))
-		return dn_section_fail(l->section, NULL, -EINVAL, "layer %d: the number of its %s depends on the size of the input, "
-				       "which can therefore not change to %lld x %lld", l->index, part, (long long)net->w,
-				       (long long)net->h);
+		return dn_section_fail(l->section, NULL, -EINVAL,
+				       "layer %d: the number of its %s depends on the size of the input, "
+				       "which can therefore not change to %lld x %lld",
+				       l->index, part, (long long)net->w, (long long)net->h);
 	if (!l->n_params)
 		l->first_param = p->index;
 	l->n_params++;
@@ -167,8 +173,10 @@ static int param_shared(struct dn_layer *l, const char *part, enum dn_role role,
 		return dn_section_fail(l->section, "share_index", -EINVAL, "layer %d has no %s of the shape that layer %d needs",
 				       o->index, part, l->index);
 	if (p->frozen && !l->frozen)
-		return dn_section_fail(l->section, "share_index", -EINVAL, "the params of layer %d are frozen, so layer %d, which is "
-				       "not, cannot share them", o->index, l->index);
+		return dn_section_fail(l->section, "share_index", -EINVAL,
+				       "the params of layer %d are frozen, so layer %d, which is "
+				       "not, cannot share them",
+				       o->index, l->index);
 	l->n_shared++;
 	if (role == DN_TRAINED && !p->frozen)
 		l->wants_delta = true;
@@ -176,8 +184,8 @@ static int param_shared(struct dn_layer *l, const char *part, enum dn_role role,
 	return 0;
 }
 
-int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape,
-		   struct dn_init init, struct dn_param **out)
+int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape, struct dn_init init,
+		   struct dn_param **out)
 {
 	struct dn_net *net = l->net;
 	struct net_priv *priv = net->priv;
@@ -246,7 +254,7 @@ int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where)
 	struct net_priv *priv = l->net->priv;
 	struct net_packed *all;
 
-	if (!bytes || l->net->opt.train || priv->again)         /* other sizes use the plain weights */
+	if (!bytes || l->net->opt.train || priv->again) /* other sizes use the plain weights */
 		return 0;
 	all = grow(priv->packed, priv->n_packed, &priv->cap_packed, sizeof(*all));
 	if (!all)
@@ -262,8 +270,8 @@ int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *de
 	const char *name = dn_section_text(s, "activation", def);
 
 	if (!strncmp(name, "normalize_channels", 18))
-		return dn_section_fail(s, "activation", -ENOTSUP, "activation=%s is not supported in this version; supported are %s",
-				       name, dn_act_names());
+		return dn_section_fail(s, "activation", -ENOTSUP,
+				       "activation=%s is not supported in this version; supported are %s", name, dn_act_names());
 	if (dn_act_find(name, &l->act))
 		return dn_section_fail(s, "activation", -EINVAL, "activation=%s: unknown activation; known are %s", name,
 				       dn_act_names());
@@ -420,28 +428,8 @@ void layer_fini(struct dn_layer *l)
 }
 
 const struct dn_layer_ops *const dn_layer_table[] = {
-	&conv_layer,
-	&connected_layer,
-	&maxpool_layer,
-	&avgpool_layer,
-	&batchnorm_layer,
-	&dropout_layer,
-	&softmax_layer,
-	&cost_layer,
-	&shortcut_layer,
-	&route_layer,
-	&activation_layer,
-	&logistic_layer,
-	&l2norm_layer,
-	&lrn_layer,
-	&upsample_layer,
-	&reorg_layer,
-	&reorg3d_layer,
-	&crop_layer,
-	&local_layer,
-	&deconv_layer,
-	&scale_channels_layer,
-	&sam_layer,
-	&local_avgpool_layer,
-	NULL,
+	&conv_layer,	&connected_layer, &maxpool_layer,	 &avgpool_layer, &batchnorm_layer,     &dropout_layer,
+	&softmax_layer, &cost_layer,	  &shortcut_layer,	 &route_layer,	 &activation_layer,    &logistic_layer,
+	&l2norm_layer,	&lrn_layer,	  &upsample_layer,	 &reorg_layer,	 &reorg3d_layer,       &crop_layer,
+	&local_layer,	&deconv_layer,	  &scale_channels_layer, &sam_layer,	 &local_avgpool_layer, NULL,
 };

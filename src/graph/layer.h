@@ -18,24 +18,24 @@ struct dn_net;
 struct dn_layer;
 
 struct dn_layer_ops {
-	const char *name, *alias;       /* section names; alias may be NULL */
+	const char *name, *alias; /* section names; alias may be NULL */
 	int (*setup)(struct dn_layer *l, struct dn_section *s);
 	int (*forward)(struct dn_layer *l);
-	int (*backward)(struct dn_layer *l);    /* l->delta is complete on entry: dL/doutput, ascent sign */
-	void (*destroy)(struct dn_layer *l);    /* frees l->priv; NULL = nothing */
+	int (*backward)(struct dn_layer *l); /* l->delta is complete on entry: dL/doutput, ascent sign */
+	void (*destroy)(struct dn_layer *l); /* frees l->priv; NULL = nothing */
 };
 
-enum dn_life {                          /* when a layer's buffer is in use */
-	DN_LIFE_SAVED,                  /* from its forward to its backward */
-	DN_LIFE_FORWARD,                /* within its forward */
-	DN_LIFE_BACKWARD,               /* within its backward */
+enum dn_life {			 /* when a layer's buffer is in use */
+	       DN_LIFE_SAVED,	 /* from its forward to its backward */
+	       DN_LIFE_FORWARD,	 /* within its forward */
+	       DN_LIFE_BACKWARD, /* within its backward */
 };
 
 #define DN_LAYER_MAX_INPUTS 256
 
 struct dn_layer_input {
-	int layer;                      /* source index, -1 = the net's input */
-	bool acc;                       /* backward adds to the source's delta (a later consumer wrote first) */
+	int layer; /* source index, -1 = the net's input */
+	bool acc;  /* backward adds to the source's delta (a later consumer wrote first) */
 };
 
 struct dn_layer {
@@ -44,38 +44,38 @@ struct dn_layer {
 	struct dn_block *block;
 	struct dn_section *section;
 	int index;
-	int64_t batch;                  /* images of a microbatch on this rank */
-	int64_t w, h, c, inputs;        /* of one image; w = h = 0, c = inputs for a flat input */
+	int64_t batch;		 /* images of a microbatch on this rank */
+	int64_t w, h, c, inputs; /* of one image; w = h = 0, c = inputs for a flat input */
 	int64_t out_w, out_h, out_c, outputs;
-	int64_t truths;                 /* length of the target it wants, 0 = none */
-	int64_t flops;                  /* forward, one image, 2 per multiply-add */
-	size_t workspace_bytes;         /* net->workspace is at least this large */
+	int64_t truths;		/* length of the target it wants, 0 = none */
+	int64_t flops;		/* forward, one image, 2 per multiply-add */
+	size_t workspace_bytes; /* net->workspace is at least this large */
 	enum dn_act act;
-	float lr_scale;                 /* learning_rate key, default 1 */
-	bool frozen;                    /* at or before the last stopbackward=1 */
+	float lr_scale; /* learning_rate key, default 1 */
+	bool frozen;	/* at or before the last stopbackward=1 */
 	bool stopbackward, dontload, dontloadscales, dontsave;
-	int64_t numload;                /* 0 = all filters */
-	bool wants_delta;               /* something at or before it learns: delta exists */
-	bool seeds_delta;               /* forward writes delta itself (loss layers); consumers add to it */
-	bool backward_reads_params;     /* set by setup: backward needs values */
+	int64_t numload;	    /* 0 = all filters */
+	bool wants_delta;	    /* something at or before it learns: delta exists */
+	bool seeds_delta;	    /* forward writes delta itself (loss layers); consumers add to it */
+	bool backward_reads_params; /* set by setup: backward needs values */
 	int n_inputs;
-	struct dn_layer_input *inputs_of;       /* [n_inputs] */
-	bool passes_input;              /* output is the buffer of input 0 itself ([cost]) */
-	bool no_consumer;               /* nothing may read its output ([cost]) */
-	int first_param, n_params;      /* in net->params; none when share_index names another owner */
-	int owner;                      /* layer whose params it uses: itself, or another by share_index */
-	int n_shared;                   /* of the owner's params, bound so far */
-	int uses, use;                  /* layers that use the owner's params, and which of them this is, in order */
-	float *kept;                    /* in backward: the gradients of later uses, to be added; NULL in the last one */
-	float *output;                  /* [batch, outputs] */
-	float *delta;                   /* [batch, outputs], NULL unless wants_delta and the net trains */
+	struct dn_layer_input *inputs_of; /* [n_inputs] */
+	bool passes_input;		  /* output is the buffer of input 0 itself ([cost]) */
+	bool no_consumer;		  /* nothing may read its output ([cost]) */
+	int first_param, n_params;	  /* in net->params; none when share_index names another owner */
+	int owner;			  /* layer whose params it uses: itself, or another by share_index */
+	int n_shared;			  /* of the owner's params, bound so far */
+	int uses, use;			  /* layers that use the owner's params, and which of them this is, in order */
+	float *kept;			  /* in backward: the gradients of later uses, to be added; NULL in the last one */
+	float *output;			  /* [batch, outputs] */
+	float *delta;			  /* [batch, outputs], NULL unless wants_delta and the net trains */
 	bool has_cost;
-	double cost;                    /* of the last forward, summed over the batch */
+	double cost; /* of the last forward, summed over the batch */
 	void *priv;
 };
 
-extern const struct dn_layer_ops *const dn_layer_table[];       /* ends at NULL */
-const struct dn_layer_ops *dn_layer_find(const char *section);  /* by name or alias */
+extern const struct dn_layer_ops *const dn_layer_table[];      /* ends at NULL */
+const struct dn_layer_ops *dn_layer_find(const char *section); /* by name or alias */
 
 /* --- for setup() --- */
 /** dn_layer_need() - 0, or an error that names layer and op when the backend lacks the op */
@@ -84,7 +84,7 @@ int dn_layer_no_op(const struct dn_layer *l, const char *op);
 /** dn_layer_resolve() - value @v of @key, absolute or (negative) relative to @l, to the index of an earlier layer */
 int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *out);
 
-struct dn_key_fixed {                   /* keys that this version knows with one value only */
+struct dn_key_fixed { /* keys that this version knows with one value only */
 	const char *key;
 	double only;
 };
@@ -99,8 +99,8 @@ int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c);
 /* A source that one or more [dropout] follow stands for the last of them before l: dropout works in place in Darknet. */
 int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index);
 /** dn_layer_param() - declare the next param in file order; fields after the call may be adjusted (decay, file_rows) */
-int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape,
-		   struct dn_init init, struct dn_param **out);
+int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape, struct dn_init init,
+		   struct dn_param **out);
 /** dn_layer_buffer() - @bytes in the activations, *where is set by dn_net_alloc(). @train_only: absent in inference */
 int dn_layer_buffer(struct dn_layer *l, size_t bytes, enum dn_life life, bool train_only, void **where);
 /** dn_layer_packed() - @bytes that keep a copy of constant weights in inference; *where stays NULL when values
@@ -109,7 +109,7 @@ int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where);
 int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *def);
 
 /* --- for forward() and backward() --- */
-const float *dn_layer_x(const struct dn_layer *l, int k);       /* output of input k, [batch, ...] */
+const float *dn_layer_x(const struct dn_layer *l, int k); /* output of input k, [batch, ...] */
 /** dn_layer_dx() - delta of input k, NULL when it is not wanted; *acc: add instead of overwrite */
 float *dn_layer_dx(const struct dn_layer *l, int k, bool *acc);
 

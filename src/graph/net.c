@@ -40,8 +40,8 @@ static int scan(struct dn_net *net, int *first_of)
 		if (is_block(s) || (!dn_layer_find(s->name) && is_plugin(net->cfg, s)))
 			continue;
 		if (!dn_layer_find(s->name))
-			return dn_section_fail(s, NULL, -ENOTSUP, "is not supported in this version; layers are %s", layer_names(names,
-					       sizeof(names)));
+			return dn_section_fail(s, NULL, -ENOTSUP, "is not supported in this version; layers are %s",
+					       layer_names(names, sizeof(names)));
 		if (net->n_layers == NET_MAX_LAYERS)
 			return dn_section_fail(s, NULL, -EINVAL, "more than %d layers", NET_MAX_LAYERS);
 		err = dn_section_int(s, "stopbackward", 0, 0, 1, &v);
@@ -109,9 +109,10 @@ int net_find_output(struct dn_net *net)
 		const struct dn_layer *l = &net->layers[i];
 
 		if (net->opt.train && l->truths && l->truths != net->truths)
-			return dn_section_fail(l->section, NULL, -EINVAL, "layer %d wants a target of %lld numbers, the last layer's "
-					       "has %lld (noloss=1 makes a [softmax] that needs none)", i, (long long)l->truths,
-					       (long long)net->truths);
+			return dn_section_fail(l->section, NULL, -EINVAL,
+					       "layer %d wants a target of %lld numbers, the last layer's "
+					       "has %lld (noloss=1 makes a [softmax] that needs none)",
+					       i, (long long)l->truths, (long long)net->truths);
 	}
 	if (net->opt.keep_output >= net->n_layers)
 		return dn_fail(-EINVAL, "layer %d: the net has layers 0 to %d", net->opt.keep_output, net->n_layers - 1);

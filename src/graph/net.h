@@ -21,18 +21,18 @@ extern "C" {
 
 struct dn_tree;
 
-struct dn_block {               /* consecutive layers, gathered, freed and reduced together */
+struct dn_block { /* consecutive layers, gathered, freed and reduced together */
 	struct dn_net *net;
 	int index;
 	char name[DN_BLOCK_NAME_MAX];
-	int first, last;        /* layers, inclusive */
-	struct dn_section *section;     /* its [block] marker, NULL for head, net, and blocks of a policy */
-	void *data;             /* the plugin's */
+	int first, last;	    /* layers, inclusive */
+	struct dn_section *section; /* its [block] marker, NULL for head, net, and blocks of a policy */
+	void *data;		    /* the plugin's */
 };
 
 enum dn_policy { DN_CONSTANT, DN_STEP, DN_STEPS, DN_EXP, DN_POLY, DN_SIGMOID, DN_RANDOM, DN_SGDR };
 
-struct dn_hyper {               /* [net]'s training keys */
+struct dn_hyper { /* [net]'s training keys */
 	double learning_rate, momentum, decay;
 	enum dn_policy policy;
 	int64_t burn_in, max_batches, step;
@@ -41,60 +41,60 @@ struct dn_hyper {               /* [net]'s training keys */
 	int64_t *steps;
 	double *scales;
 	enum dn_optimizer optimizer;
-	double beta1, beta2, eps;       /* B1, B2 and eps, of adam and adamw */
-	bool random;                    /* [net] random=1, for a caller that said multi_scale */
-	double rate_min;                /* of sgdr, whose first cycle lasts cycle batches, each next one cycle_mult times more */
+	double beta1, beta2, eps; /* B1, B2 and eps, of adam and adamw */
+	bool random;		  /* [net] random=1, for a caller that said multi_scale */
+	double rate_min;	  /* of sgdr, whose first cycle lasts cycle batches, each next one cycle_mult times more */
 	int64_t cycle, cycle_mult;
 };
 
 struct dn_net_options {
-	int64_t batch, subdivisions;    /* 0 = the cfg's */
-	int rank, world;                /* this rank's images are the rank-th part of each microbatch */
-	bool train;                     /* deltas, saved buffers and gradients will be needed */
-	bool legacy_bn;                 /* or [net] legacy_bn=1 */
+	int64_t batch, subdivisions; /* 0 = the cfg's */
+	int rank, world;	     /* this rank's images are the rank-th part of each microbatch */
+	bool train;		     /* deltas, saved buffers and gradients will be needed */
+	bool legacy_bn;		     /* or [net] legacy_bn=1 */
 	uint64_t seed;
-	int keep_output;                /* inference: layer whose output must survive the pass, -1 = the last only */
-	bool multi_scale;               /* the caller changes the size in training when hyper.random; else random=1 is an error */
-	bool cfg_batch_optional;        /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
+	int keep_output;	 /* inference: layer whose output must survive the pass, -1 = the last only */
+	bool multi_scale;	 /* the caller changes the size in training when hyper.random; else random=1 is an error */
+	bool cfg_batch_optional; /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
 };
 
 struct dn_net {
-	struct dn_cfg *cfg;             /* borrowed */
-	struct dn_device *dev;          /* borrowed */
-	struct dn_stream *compute;      /* owned */
+	struct dn_cfg *cfg;	   /* borrowed */
+	struct dn_device *dev;	   /* borrowed */
+	struct dn_stream *compute; /* owned */
 	struct dn_net_options opt;
 	struct dn_hyper hyper;
-	int64_t batch;                  /* images of one update over all ranks, E = microbatch * subdivisions */
-	int64_t subdivisions;           /* microbatches of one update */
-	int64_t microbatch;             /* images of one microbatch over all ranks */
-	int64_t local;                  /* images of one microbatch on this rank = microbatch / world */
-	int64_t w, h, c, inputs;        /* of one image */
-	int64_t max_inputs;             /* largest inputs over all planned sizes */
-	int64_t truths;                 /* target length of one image */
+	int64_t batch;		 /* images of one update over all ranks, E = microbatch * subdivisions */
+	int64_t subdivisions;	 /* microbatches of one update */
+	int64_t microbatch;	 /* images of one microbatch over all ranks */
+	int64_t local;		 /* images of one microbatch on this rank = microbatch / world */
+	int64_t w, h, c, inputs; /* of one image */
+	int64_t max_inputs;	 /* largest inputs over all planned sizes */
+	int64_t truths;		 /* target length of one image */
 	int n_layers;
 	struct dn_layer *layers;
-	int output_layer;               /* last layer that is not [cost] */
-	const struct dn_tree *tree;     /* hierarchy of the classes, of the first [softmax] that has one; else NULL */
+	int output_layer;	    /* last layer that is not [cost] */
+	const struct dn_tree *tree; /* hierarchy of the classes, of the first [softmax] that has one; else NULL */
 	int n_blocks;
 	struct dn_block *blocks;
 	int n_params;
-	struct dn_param **params;       /* file order */
-	int64_t n_trained, n_buffers;   /* elements */
-	int64_t flops;                  /* forward, one image */
-	size_t activations_bytes, workspace_bytes;      /* what dn_net_alloc() takes */
+	struct dn_param **params;		   /* file order */
+	int64_t n_trained, n_buffers;		   /* elements */
+	int64_t flops;				   /* forward, one image */
+	size_t activations_bytes, workspace_bytes; /* what dn_net_alloc() takes */
 
 	/* state of a pass, set by the caller before forward */
-	const float *input;             /* [local, inputs] */
-	const float *truth;             /* [local, truths], NULL in pure inference */
-	bool training;                  /* batch statistics, dropout; false: rolling statistics */
-	uint64_t first_image;           /* global number of this rank's first image: (update-1)*batch + global slot */
-	double loss;                    /* of the last forward: mean over layers that own a cost, summed over images */
+	const float *input;   /* [local, inputs] */
+	const float *truth;   /* [local, truths], NULL in pure inference */
+	bool training;	      /* batch statistics, dropout; false: rolling statistics */
+	uint64_t first_image; /* global number of this rank's first image: (update-1)*batch + global slot */
+	double loss;	      /* of the last forward: mean over layers that own a cost, summed over images */
 
-	struct dn_store store;          /* ops NULL until one is attached */
-	uint64_t values_version;        /* +1 on every write of values; packed copies compare it */
-	void *workspace;                /* [workspace_bytes] */
-	void *arena;                    /* private */
-	void *priv;                     /* private */
+	struct dn_store store;	 /* ops NULL until one is attached */
+	uint64_t values_version; /* +1 on every write of values; packed copies compare it */
+	void *workspace;	 /* [workspace_bytes] */
+	void *arena;		 /* private */
+	void *priv;		 /* private */
 };
 
 /**
@@ -104,7 +104,7 @@ struct dn_net {
  * A microbatch that does not split over opt->world is -EINVAL with the numbers and the nearest that fit.
  */
 DN_EXPORT int dn_net_build(struct dn_net **out, struct dn_cfg *cfg, struct dn_device *dev, const struct dn_net_options *opt);
-DN_EXPORT void dn_net_destroy(struct dn_net *net);      /* also destroys the store; NULL is legal */
+DN_EXPORT void dn_net_destroy(struct dn_net *net); /* also destroys the store; NULL is legal */
 
 /**
  * dn_net_set_blocks() - replace the blocks: block i starts at layer first[i]; first[0] = 0, ascending
@@ -116,7 +116,7 @@ DN_EXPORT bool dn_net_may_start_block(const struct dn_net *net, int layer);
 DN_EXPORT bool dn_net_has_markers(const struct dn_net *net);
 /** dn_block_option() - a plugin's key of the [block] section as text, NULL when missing; marks it as used */
 DN_EXPORT const char *dn_block_option(struct dn_block *b, const char *key);
-DN_EXPORT int dn_block_params(const struct dn_block *b, int *first_param);      /* count; params are consecutive */
+DN_EXPORT int dn_block_params(const struct dn_block *b, int *first_param); /* count; params are consecutive */
 
 /** dn_net_check_keys() - warn (strict: fail) of keys of [block] that nobody asked for; dn_net_alloc() calls it, and
  * verbs that never allocate may. After it the plugin can claim no more. */

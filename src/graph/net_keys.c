@@ -9,27 +9,65 @@
 
 /* These would change the result and are not there: one value only. */
 static const struct dn_key_fixed fixed[] = {
-	{ "time_steps", 1 }, { "clip", 0 }, { "notruth", 0 }, { "label_smooth_eps", 0 },
-	{ "mixup", 0 }, { "cutmix", 0 }, { "mosaic", 0 }, { "blur", 0 }, { "gaussian_noise", 0 },
-	{ "dynamic_minibatch", 0 }, { "ema_alpha", 0 }, { "loss_scale", 1 }, { "track", 0 }, { "contrastive", 0 },
-	{ "unsupervised", 0 }, { "adversarial_lr", 0 }, { "attention", 0 }, { "try_fix_nan", 0 },
+	{ "time_steps", 1 },
+	{ "clip", 0 },
+	{ "notruth", 0 },
+	{ "label_smooth_eps", 0 },
+	{ "mixup", 0 },
+	{ "cutmix", 0 },
+	{ "mosaic", 0 },
+	{ "blur", 0 },
+	{ "gaussian_noise", 0 },
+	{ "dynamic_minibatch", 0 },
+	{ "ema_alpha", 0 },
+	{ "loss_scale", 1 },
+	{ "track", 0 },
+	{ "contrastive", 0 },
+	{ "unsupervised", 0 },
+	{ "adversarial_lr", 0 },
+	{ "attention", 0 },
+	{ "try_fix_nan", 0 },
 	{ "weights_reject_freq", 0 },
 };
 
 /* Without effect on a net of this version, or read by whoever loads the images. */
 static const char *const ignored[] = {
-	"min_crop", "max_crop", "min_ratio", "max_ratio", "center", "angle", "aspect", "saturation",
-	"exposure", "hue", "flip", "letter_box", "mosaic_bound", "resize_step", "seq_scales", "optimized_memory", "workspace_size_limit_MB", "use_cuda_graph", "augment_speed",
-	"sequential_subdivisions", "contrastive_jit_flip", "contrastive_color", "max_chart_loss", "show_receptive_field",
-	"equidistant_point", "seen", "badlabels_rejection_percentage", "num_sigmas_reject_badlabels",
+	"min_crop",
+	"max_crop",
+	"min_ratio",
+	"max_ratio",
+	"center",
+	"angle",
+	"aspect",
+	"saturation",
+	"exposure",
+	"hue",
+	"flip",
+	"letter_box",
+	"mosaic_bound",
+	"resize_step",
+	"seq_scales",
+	"optimized_memory",
+	"workspace_size_limit_MB",
+	"use_cuda_graph",
+	"augment_speed",
+	"sequential_subdivisions",
+	"contrastive_jit_flip",
+	"contrastive_color",
+	"max_chart_loss",
+	"show_receptive_field",
+	"equidistant_point",
+	"seen",
+	"badlabels_rejection_percentage",
+	"num_sigmas_reject_badlabels",
 };
 
 static const struct {
 	const char *name;
 	enum dn_policy policy;
 } policies[] = {
-	{ "constant", DN_CONSTANT }, { "step", DN_STEP }, { "steps", DN_STEPS }, { "exp", DN_EXP }, { "poly", DN_POLY },
-	{ "sigmoid", DN_SIGMOID }, { "random", DN_RANDOM }, { "sgdr", DN_SGDR },
+	{ "constant", DN_CONSTANT }, { "step", DN_STEP },	{ "steps", DN_STEPS },	 { "exp", DN_EXP },
+	{ "poly", DN_POLY },	     { "sigmoid", DN_SIGMOID }, { "random", DN_RANDOM }, { "sgdr", DN_SGDR },
 };
 
 static int policy_read(struct dn_hyper *h, struct dn_section *s)
@@ -41,8 +79,10 @@ static int policy_read(struct dn_hyper *h, struct dn_section *s)
 		if (!strcmp(name, policies[i].name))
 			break;
 	if (i == DN_N(policies))
-		return dn_section_fail(s, "policy", -EINVAL, "policy=%s: unknown policy; known are constant, step, steps, "
-				       "exp, poly, sigmoid, random, sgdr", name);
+		return dn_section_fail(s, "policy", -EINVAL,
+				       "policy=%s: unknown policy; known are constant, step, steps, "
+				       "exp, poly, sigmoid, random, sgdr",
+				       name);
 	h->policy = policies[i].policy;
 	return 0;
 }
@@ -105,7 +145,8 @@ static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 		if (!strcmp(name, names[i]))
 			break;
 	if (name && i == DN_N(names))
-		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s: unknown optimizer; known are sgd, adam, adamw", name);
+		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s: unknown optimizer; known are sgd, adam, adamw",
+				       name);
 	if (name && adam && i != DN_ADAM)
 		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s, but adam=1", name);
 	if (name)
@@ -113,8 +154,10 @@ static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 	if (h->optimizer == DN_SGD)
 		return 0;
 	if (h->beta1 < 0 || h->beta1 >= 1 || h->beta2 < 0 || h->beta2 >= 1)
-		return dn_section_fail(s, h->beta1 < 0 || h->beta1 >= 1 ? "B1" : "B2", -EINVAL, "B1=%g B2=%g: both must be at least 0 "
-				       "and less than 1", h->beta1, h->beta2);
+		return dn_section_fail(s, h->beta1 < 0 || h->beta1 >= 1 ? "B1" : "B2", -EINVAL,
+				       "B1=%g B2=%g: both must be at least 0 "
+				       "and less than 1",
+				       h->beta1, h->beta2);
 	if ((float)h->eps <= 0)
 		return dn_section_fail(s, "eps", -EINVAL, "eps=%g: must be positive", h->eps);
 	return 0;
@@ -122,7 +165,7 @@ static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 
 int hyper_read(struct dn_hyper *h, struct dn_section *s)
 {
-	const int64_t far = (int64_t)1 << 53;   /* batch numbers stay exact as doubles */
+	const int64_t far = (int64_t)1 << 53; /* batch numbers stay exact as doubles */
 	int err = policy_read(h, s);
 
 	if (!err)
@@ -170,11 +213,14 @@ static int input_read(struct dn_net *net, struct dn_section *s)
 		return err;
 	if (net->w || net->h || net->c) {
 		if (!net->w || !net->h || !net->c)
-			return dn_section_fail(s, NULL, -EINVAL, "width=%lld height=%lld channels=%lld: all three are needed, "
-					       "or inputs alone", (long long)net->w, (long long)net->h, (long long)net->c);
-		if (net->w * net->h > NET_MAX_COUNT / net->c)
-			return dn_section_fail(s, "width", -EOVERFLOW, "an input of %lld x %lld x %lld is larger than 2^40 elements",
+			return dn_section_fail(s, NULL, -EINVAL,
+					       "width=%lld height=%lld channels=%lld: all three are needed, "
+					       "or inputs alone",
 					       (long long)net->w, (long long)net->h, (long long)net->c);
+		if (net->w * net->h > NET_MAX_COUNT / net->c)
+			return dn_section_fail(s, "width", -EOVERFLOW,
+					       "an input of %lld x %lld x %lld is larger than 2^40 elements", (long long)net->w,
+					       (long long)net->h, (long long)net->c);
 		net->inputs = net->w * net->h * net->c;
 		if (n && n != net->inputs)
 			return dn_section_fail(s, "inputs", -EINVAL, "inputs=%lld, but width * height * channels = %lld",
@@ -234,8 +280,8 @@ static int batches_fail(struct dn_net *net, int64_t batch)
 		snprintf(near, sizeof(near), "%lld", (long long)above);
 	return dn_section_fail(net->cfg->net, dn_section_find(net->cfg->net, "batch") ? "batch" : NULL, -EINVAL,
 			       "batch=%lld subdivisions=%lld: a microbatch of %lld images does not split over %d ranks; "
-			       "nearest batch that does: %s", (long long)batch, (long long)net->subdivisions,
-			       (long long)net->microbatch, net->opt.world, near);
+			       "nearest batch that does: %s",
+			       (long long)batch, (long long)net->subdivisions, (long long)net->microbatch, net->opt.world, near);
 }
 
 int net_batches(struct dn_net *net)
@@ -274,7 +320,7 @@ int net_batches(struct dn_net *net)
 		return batches_fail(net, batch);
 	if (net->batch != batch)
 		dn_warn("batch=%lld is no multiple of subdivisions=%lld: an update takes %lld x %lld = %lld images",
-			(long long)batch, (long long)net->subdivisions, (long long)net->subdivisions,
-			(long long)net->microbatch, (long long)net->batch);
+			(long long)batch, (long long)net->subdivisions, (long long)net->subdivisions, (long long)net->microbatch,
+			(long long)net->batch);
 	return 0;
 }

@@ -112,7 +112,7 @@ int dn_net_forward(struct dn_net *net)
 			err = call(h->after_forward, net, b);
 	}
 	if (!err)
-		err = net->dev->be->stream_sync(net->compute);  /* costs are host values */
+		err = net->dev->be->stream_sync(net->compute); /* costs are host values */
 	if (err)
 		return err;
 	sum_loss(net);

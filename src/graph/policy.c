@@ -12,12 +12,12 @@ static double sgdr_rate(const struct dn_hyper *h, int64_t b)
 	while (start + cycle < b) {
 		start += cycle;
 		if (h->cycle_mult == 1)
-			start = (b - 1) / cycle * cycle;        /* the same end without the walk */
+			start = (b - 1) / cycle * cycle; /* the same end without the walk */
 		else
 			cycle *= h->cycle_mult;
 	}
-	return h->rate_min + .5 * (h->learning_rate - h->rate_min) *
-	       (1 + cos(3.14159265358979323846 * (double)(b - start) / (double)cycle));
+	return h->rate_min +
+	       .5 * (h->learning_rate - h->rate_min) * (1 + cos(3.14159265358979323846 * (double)(b - start) / (double)cycle));
 }
 
 double dn_net_rate(const struct dn_hyper *h, int64_t b, uint64_t seed)
@@ -40,7 +40,7 @@ double dn_net_rate(const struct dn_hyper *h, int64_t b, uint64_t seed)
 		return lr * pow(h->gamma, (double)b);
 	case DN_POLY:
 		if (b >= h->max_batches)
-			return 0;       /* a negative base has no power */
+			return 0; /* a negative base has no power */
 		return lr * pow(1 - (double)b / (double)h->max_batches, h->power);
 	case DN_SIGMOID:
 		return lr / (1 + exp(h->gamma * (double)(b - h->step)));

@@ -111,12 +111,13 @@ int dn_net_add_shapes(struct dn_net *net, int n, const int64_t (*sizes)[2])
 		struct net_shape *s = &priv->shapes[priv->n_shapes];
 
 		if (sizes[i][0] < 1 || sizes[i][1] < 1 || sizes[i][0] > side || sizes[i][1] > side)
-			return dn_fail(-EINVAL, "net: an input size of %lld x %lld", (long long)sizes[i][0], (long long)sizes[i][1]);
+			return dn_fail(-EINVAL, "net: an input size of %lld x %lld", (long long)sizes[i][0],
+				       (long long)sizes[i][1]);
 		if (find_shape(priv, sizes[i][0], sizes[i][1]) >= 0)
 			continue;
 		memset(s, 0, sizeof(*s));
 		err = build_shape(net, s, sizes[i][0], sizes[i][1]);
-		priv->n_shapes++;               /* a half-built one is destroyed with the net */
+		priv->n_shapes++; /* a half-built one is destroyed with the net */
 	}
 	return err;
 }
@@ -152,7 +153,7 @@ void shapes_destroy(struct dn_net *net)
 	for (int k = 0; k < priv->n_shapes; k++) {
 		struct net_shape *s = &priv->shapes[k];
 
-		if (k != priv->shape) {         /* the current one's contents are the net's */
+		if (k != priv->shape) { /* the current one's contents are the net's */
 			for (int i = 0; i < net->n_layers && s->layers; i++)
 				layer_fini(&s->layers[i]);
 			memory_fini(&s->memory);

@@ -22,25 +22,25 @@ typedef int (*dn_interval_fn)(void *arg, struct dn_param *p, int64_t at, int64_t
 
 enum dn_optimizer { DN_SGD, DN_ADAM, DN_ADAMW };
 
-struct dn_update {              /* one optimizer step */
+struct dn_update { /* one optimizer step */
 	enum dn_optimizer optimizer;
-	int64_t step;           /* this update's number, from 1 */
-	int64_t images;         /* E: images of the update over all ranks */
-	double rate;            /* of the policy; a param's own rate is rate * lr_scale */
+	int64_t step;	/* this update's number, from 1 */
+	int64_t images; /* E: images of the update over all ranks */
+	double rate;	/* of the policy; a param's own rate is rate * lr_scale */
 	double momentum, decay;
-	double beta1, beta2, eps;       /* of adam and adamw */
+	double beta1, beta2, eps; /* of adam and adamw */
 };
 
-struct dn_traffic {             /* per rank and step */
+struct dn_traffic { /* per rank and step */
 	uint64_t planned_bytes, counted_bytes;
 	uint64_t planned_calls, counted_calls;
 };
 
-struct dn_store_report {        /* this rank's */
+struct dn_store_report { /* this rank's */
 	size_t planned_bytes[DN_MEM_PLANNED];
-	struct dn_traffic gather, reduce;       /* counted: of the last complete step */
-	double exposed_ms;                      /* time that compute waited in the last step */
-	uint64_t plan_hash;                     /* 0 without a plan */
+	struct dn_traffic gather, reduce; /* counted: of the last complete step */
+	double exposed_ms;		  /* time that compute waited in the last step */
+	uint64_t plan_hash;		  /* 0 without a plan */
 };
 
 struct dn_store_ops {
@@ -65,14 +65,14 @@ struct dn_store_ops {
 	/* Values were written through each() or write(): caches of values are dropped. */
 	void (*touched)(void *self);
 	void (*report)(void *self, struct dn_store_report *out);
-	void (*destroy)(void *self);            /* also after a failed alloc */
+	void (*destroy)(void *self); /* also after a failed alloc */
 };
 
 struct dn_store {
 	const struct dn_store_ops *ops;
 	const struct dn_hooks *hooks;
 	void *self;
-	bool constant;          /* values stay at one address and change only by step/write: packed copies may be kept */
+	bool constant; /* values stay at one address and change only by step/write: packed copies may be kept */
 };
 
 #ifdef __cplusplus

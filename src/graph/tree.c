@@ -61,8 +61,8 @@ static int add_line(struct dn_tree *t, const char *path, int64_t at, char *line)
 	errno = 0;
 	v = strtol(text, &end, 10);
 	if (end == text || *end || errno || v < -1 || v >= at)
-		return dn_fail(-EINVAL, "%s:%lld: %s: parent %s must be -1 or the number of an earlier line, counted from 0", path,
-			       (long long)at + 1, name, text);
+		return dn_fail(-EINVAL, "%s:%lld: %s: parent %s must be -1 or the number of an earlier line, counted from 0",
+			       path, (long long)at + 1, name, text);
 	t->names[at] = name;
 	t->leaf[at] = true;
 	parent[at] = (int32_t)v;
@@ -121,7 +121,7 @@ err_destroy:
 
 void dn_tree_absolute(const struct dn_tree *t, float *p)
 {
-	for (int64_t i = 0; i < t->desc.c; i++)         /* parents stand first */
+	for (int64_t i = 0; i < t->desc.c; i++) /* parents stand first */
 		if (t->desc.parent[i] >= 0)
 			p[i] *= p[t->desc.parent[i]];
 }

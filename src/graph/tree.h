@@ -9,10 +9,10 @@ extern "C" {
 #endif
 
 struct dn_tree {
-	struct dn_tree_desc desc;       /* parents and groups: consecutive lines with one parent are a group */
-	char *text;                     /* what the names point into */
-	const char **names;             /* [desc.c] */
-	bool *leaf;                     /* [desc.c] no line names it as its parent */
+	struct dn_tree_desc desc; /* parents and groups: consecutive lines with one parent are a group */
+	char *text;		  /* what the names point into */
+	const char **names;	  /* [desc.c] */
+	bool *leaf;		  /* [desc.c] no line names it as its parent */
 };
 
 /** dn_tree_read() - a file of lines "NAME PARENT"; PARENT is the number of an earlier line, or -1 at the top */

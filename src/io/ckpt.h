@@ -14,12 +14,12 @@
 extern "C" {
 #endif
 
-struct dn_ckpt_state {                  /* what a run needs besides tensors */
-	int64_t step;                   /* updates done */
-	uint64_t seen;                  /* images */
+struct dn_ckpt_state { /* what a run needs besides tensors */
+	int64_t step;  /* updates done */
+	uint64_t seen; /* images */
 	uint64_t seed;
 	int64_t batch, subdivisions;
-	char data_list[512];            /* path of the training data */
+	char data_list[512]; /* path of the training data */
 	int64_t data_length;
 	uint64_t data_hash;
 };
@@ -34,10 +34,10 @@ DN_EXPORT int dn_ckpt_bytes(struct dn_net *net, const struct dn_group *g, int64_
  * failure on any rank fails on all and leaves earlier checkpoints as they were. Ranks that own the same intervals are
  * replicas: the first of them writes. @bytes (may be NULL): of all ranks.
  */
-DN_EXPORT int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_ckpt_state *s, int keep,
-			   const struct dn_group *g, int64_t *bytes);
+DN_EXPORT int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_ckpt_state *s, int keep, const struct dn_group *g,
+			   int64_t *bytes);
 
-struct dn_ckpt;                         /* an opened checkpoint: parsed and checked meta.json */
+struct dn_ckpt; /* an opened checkpoint: parsed and checked meta.json */
 
 /* what meta.json says beside tensors */
 struct dn_ckpt_head {
@@ -52,35 +52,35 @@ DN_EXPORT int dn_ckpt_open(struct dn_ckpt **out, const char *path);
 DN_EXPORT void dn_ckpt_close(struct dn_ckpt *c);
 DN_EXPORT const struct dn_ckpt_state *dn_ckpt_state_of(const struct dn_ckpt *c);
 DN_EXPORT const char *dn_ckpt_cfg_text(const struct dn_ckpt *c);
-DN_EXPORT const char *dn_ckpt_dir(const struct dn_ckpt *c);      /* STEP's directory */
+DN_EXPORT const char *dn_ckpt_dir(const struct dn_ckpt *c); /* STEP's directory */
 DN_EXPORT const char *dn_ckpt_optimizer(const struct dn_ckpt *c);
 DN_EXPORT int dn_ckpt_world(const struct dn_ckpt *c);
 
 enum dn_ckpt_kind { DN_CKPT_PARAM, DN_CKPT_BUFFER, DN_CKPT_STATE, DN_CKPT_EMA };
-DN_EXPORT const char *dn_ckpt_kind_name(enum dn_ckpt_kind k);    /* "param", ... as in meta.json */
+DN_EXPORT const char *dn_ckpt_kind_name(enum dn_ckpt_kind k); /* "param", ... as in meta.json */
 
 struct dn_ckpt_interval {
-	int64_t start, length;          /* elements of the tensor */
-	int file;                       /* rank-FILE.bin */
-	int64_t offset;                 /* bytes */
+	int64_t start, length; /* elements of the tensor */
+	int file;	       /* rank-FILE.bin */
+	int64_t offset;	       /* bytes */
 	uint64_t xxh64;
-	bool checked;                   /* the checksum has held once: later reads take only what they want */
+	bool checked; /* the checksum has held once: later reads take only what they want */
 };
 
 struct dn_ckpt_tensor {
 	char *name;
 	enum dn_ckpt_kind kind;
-	bool frozen;                    /* a param without optimizer state */
+	bool frozen; /* a param without optimizer state */
 	int n_dims;
 	int64_t shape[8];
-	int64_t n;                      /* elements */
+	int64_t n; /* elements */
 	int n_intervals;
-	struct dn_ckpt_interval *intervals;     /* ascending, without overlap */
+	struct dn_ckpt_interval *intervals; /* ascending, without overlap */
 };
 
 DN_EXPORT int dn_ckpt_n_tensors(const struct dn_ckpt *c);
-DN_EXPORT const struct dn_ckpt_tensor *dn_ckpt_tensor_at(const struct dn_ckpt *c, int i);        /* by name, ascending */
-DN_EXPORT const struct dn_ckpt_tensor *dn_ckpt_find(const struct dn_ckpt *c, const char *name);  /* NULL when missing */
+DN_EXPORT const struct dn_ckpt_tensor *dn_ckpt_tensor_at(const struct dn_ckpt *c, int i);	/* by name, ascending */
+DN_EXPORT const struct dn_ckpt_tensor *dn_ckpt_find(const struct dn_ckpt *c, const char *name); /* NULL when missing */
 /** dn_ckpt_cover() - is every element of @t stored? else an error with tensor and range */
 DN_EXPORT int dn_ckpt_cover(const struct dn_ckpt *c, const struct dn_ckpt_tensor *t);
 /**

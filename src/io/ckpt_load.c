@@ -1,5 +1,5 @@
 /* Reading checkpoints: from any number of ranks to any number of ranks, interval by interval. */
-#define XXH_STATIC_LINKING_ONLY         /* the state of a running checksum on the stack */
+#define XXH_STATIC_LINKING_ONLY /* the state of a running checksum on the stack */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -154,7 +154,7 @@ int dn_ckpt_cover(const struct dn_ckpt *c, const struct dn_ckpt_tensor *t)
 {
 	int64_t at = 0;
 
-	for (int i = 0; i < t->n_intervals; i++) {      /* NOLINT(clang-analyzer-core.NullDereference) */
+	for (int i = 0; i < t->n_intervals; i++) { /* NOLINT(clang-analyzer-core.NullDereference) */
 		if (t->intervals[i].start > at)
 			return missing(c, t, at, t->intervals[i].start);
 		at = t->intervals[i].start + t->intervals[i].length;
@@ -210,8 +210,8 @@ static int copy_checked(struct dn_ckpt *c, const struct dn_ckpt_interval *v, int
 }
 
 /* The first read of an interval goes over all of it for the checksum and picks what is wanted on the way. */
-static int copy_checking(struct dn_ckpt *c, const struct dn_ckpt_tensor *t, struct dn_ckpt_interval *v, int64_t from,
-			 int64_t n, float *out)
+static int copy_checking(struct dn_ckpt *c, const struct dn_ckpt_tensor *t, struct dn_ckpt_interval *v, int64_t from, int64_t n,
+			 float *out)
 {
 	int64_t bytes = v->length * (int64_t)sizeof(float);
 	int64_t lo = from * (int64_t)sizeof(float), hi = lo + n * (int64_t)sizeof(float);
@@ -230,9 +230,10 @@ static int copy_checking(struct dn_ckpt *c, const struct dn_ckpt_tensor *t, stru
 			memcpy((char *)out + (a - lo), c->piece + (a - at), (size_t)(b - a));
 	}
 	if (XXH64_digest(&sum) != v->xxh64)
-		return dn_fail(-EINVAL, "%s/rank-%d.bin: tensor %s, elements %" PRId64 " to %" PRId64
-			       ": checksum is %016" PRIx64 ", wanted %016" PRIx64 ": damaged", c->dir, v->file, t->name, v->start,
-			       v->start + v->length, (uint64_t)XXH64_digest(&sum), v->xxh64);
+		return dn_fail(-EINVAL,
+			       "%s/rank-%d.bin: tensor %s, elements %" PRId64 " to %" PRId64 ": checksum is %016" PRIx64
+			       ", wanted %016" PRIx64 ": damaged",
+			       c->dir, v->file, t->name, v->start, v->start + v->length, (uint64_t)XXH64_digest(&sum), v->xxh64);
 	v->checked = true;
 	return 0;
 }
@@ -242,7 +243,7 @@ static int read_range(struct dn_ckpt *c, const struct dn_ckpt_tensor *t, int64_t
 	int64_t end = at + n;
 	int lo = 0, hi = t->n_intervals;
 
-	while (lo < hi) {               /* first interval that ends after @at */
+	while (lo < hi) { /* first interval that ends after @at */
 		int mid = lo + (hi - lo) / 2;
 
 		if (t->intervals[mid].start + t->intervals[mid].length > at)
@@ -260,8 +261,8 @@ static int read_range(struct dn_ckpt *c, const struct dn_ckpt_tensor *t, int64_t
 		m = v->start + v->length < end ? v->start + v->length - at : end - at;
 		err = open_file(c, v->file);
 		if (!err)
-			err = v->checked ? copy_checked(c, v, at - v->start, m, out) :
-				copy_checking(c, t, v, at - v->start, m, out);
+			err = v->checked ? copy_checked(c, v, at - v->start, m, out)
+					 : copy_checking(c, t, v, at - v->start, m, out);
 		if (err)
 			return err;
 		at += m;
@@ -277,8 +278,8 @@ int dn_ckpt_read(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, flo
 	if (!t)
 		return dn_fail(-ENOENT, "%s: there is no tensor %s", c->dir, name);
 	if (at < 0 || n < 0 || n > t->n || at > t->n - n)
-		return dn_fail(-EINVAL, "%s: tensor %s: elements %" PRId64 " to %" PRId64 " wanted, it has %" PRId64, c->dir, name, at,
-			       at + n, t->n);
+		return dn_fail(-EINVAL, "%s: tensor %s: elements %" PRId64 " to %" PRId64 " wanted, it has %" PRId64, c->dir,
+			       name, at, at + n, t->n);
 	return read_range(c, t, at, n, out);
 }
 
@@ -348,13 +349,14 @@ static int check_net(const struct dn_ckpt *c, const struct dn_net *net)
 	/* names are unique on both sides: only when the numbers differ is a search of every name worth its time */
 	for (t = c->tensors; n > net->n_params && t < c->tensors + c->n_tensors; t++)
 		if (is_value(t) && !is_in_net(net, t->name))
-			return dn_fail(-EINVAL, "%s: another net: it has a tensor %s, this net has none of that name", c->dir, t->name);
+			return dn_fail(-EINVAL, "%s: another net: it has a tensor %s, this net has none of that name", c->dir,
+				       t->name);
 	return 0;
 }
 
 struct fill {
 	struct dn_ckpt *c;
-	struct dn_ckpt_tensor *t;       /* NULL: zeros */
+	struct dn_ckpt_tensor *t; /* NULL: zeros */
 };
 
 static int fill(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
@@ -408,7 +410,7 @@ int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 		struct dn_param *p = net->params[i];
 		struct fill f = { c, find(c, p->name) };
 
-		err = dn_ckpt_cover(c, f.t);    /* check_net() has found every tensor */
+		err = dn_ckpt_cover(c, f.t); /* check_net() has found every tensor */
 		if (!err)
 			err = net->store.ops->each(net->store.self, p, DN_VALUE, fill, &f);
 		if (!err && net->opt.train)

@@ -12,7 +12,7 @@
 #include "io/ckpt_priv.h"
 #include "io/json.h"
 
-#define EXACT 9007199254740992.0        /* 2^53: JSON numbers are doubles */
+#define EXACT 9007199254740992.0 /* 2^53: JSON numbers are doubles */
 
 static const char *const kind_names[] = { "param", "buffer", "state", "ema" };
 
@@ -50,7 +50,8 @@ static int add_head(struct dn_buf *b, const struct dn_ckpt_head *h)
 	if (!err)
 		err = dn_json_u64(b, s->seed);
 	if (!err)
-		err = dn_buf_printf(b, ",\"batch\":%" PRId64 ",\"subdivisions\":%" PRId64 ",\"optimizer\":", s->batch, s->subdivisions);
+		err = dn_buf_printf(b, ",\"batch\":%" PRId64 ",\"subdivisions\":%" PRId64 ",\"optimizer\":", s->batch,
+				    s->subdivisions);
 	if (!err)
 		err = dn_json_text(b, h->optimizer);
 	if (!err)
@@ -58,7 +59,8 @@ static int add_head(struct dn_buf *b, const struct dn_ckpt_head *h)
 	if (!err)
 		err = dn_json_text(b, s->data_list);
 	if (!err)
-		err = dn_buf_printf(b, ",\"length\":%" PRId64 ",\"hash\":\"%016" PRIx64 "\"},\"cfg\":", s->data_length, s->data_hash);
+		err = dn_buf_printf(b, ",\"length\":%" PRId64 ",\"hash\":\"%016" PRIx64 "\"},\"cfg\":", s->data_length,
+				    s->data_hash);
 	return err ? err : dn_json_text(b, h->cfg_text);
 }
 
@@ -79,8 +81,10 @@ static int add_tensor(struct dn_buf *b, const struct dn_ckpt_tensor *t)
 	for (int i = 0; i < t->n_intervals && !err; i++) {
 		const struct dn_ckpt_interval *v = &t->intervals[i];
 
-		err = dn_buf_printf(b, "%s{\"start\":%" PRId64 ",\"length\":%" PRId64 ",\"file\":\"rank-%d.bin\",\"offset\":%" PRId64
-				    ",\"xxh64\":\"%016" PRIx64 "\"}", i ? "," : "", v->start, v->length, v->file, v->offset, v->xxh64);
+		err = dn_buf_printf(b,
+				    "%s{\"start\":%" PRId64 ",\"length\":%" PRId64 ",\"file\":\"rank-%d.bin\",\"offset\":%" PRId64
+				    ",\"xxh64\":\"%016" PRIx64 "\"}",
+				    i ? "," : "", v->start, v->length, v->file, v->offset, v->xxh64);
 	}
 	return err ? err : dn_buf_printf(b, "]}");
 }
@@ -92,8 +96,10 @@ int dn_ckpt_meta(struct dn_buf *out, const struct dn_ckpt_head *h, int n, const 
 
 	err = add_head(&head, h);
 	if (!err)
-		err = dn_buf_printf(out, "{\"v\":1,\"world\":%d,\"mesh\":{\"replicas\":%d,\"shards\":%d},%s,\"check\":\"%016" PRIx64
-				    "\",\n\"tensors\":[", h->world, h->replicas, h->shards, head.s, dn_hash(head.s, head.n));
+		err = dn_buf_printf(out,
+				    "{\"v\":1,\"world\":%d,\"mesh\":{\"replicas\":%d,\"shards\":%d},%s,\"check\":\"%016" PRIx64
+				    "\",\n\"tensors\":[",
+				    h->world, h->replicas, h->shards, head.s, dn_hash(head.s, head.n));
 	for (int i = 0; i < n && !err; i++) {
 		err = dn_buf_printf(out, "%s\n", i ? "," : "");
 		if (!err)
@@ -109,8 +115,8 @@ int dn_ckpt_meta(struct dn_buf *out, const struct dn_ckpt_head *h, int n, const 
 
 static int bad(const struct dn_ckpt *c, const char *tensor, const char *what)
 {
-	return tensor ? dn_fail(-EINVAL, "%s/meta.json: tensor %s: %s", c->dir, tensor, what) :
-		dn_fail(-EINVAL, "%s/meta.json: %s", c->dir, what);
+	return tensor ? dn_fail(-EINVAL, "%s/meta.json: tensor %s: %s", c->dir, tensor, what)
+		      : dn_fail(-EINVAL, "%s/meta.json: %s", c->dir, what);
 }
 
 static int bad_field(const struct dn_ckpt *c, const char *tensor, const char *key, const char *want)
@@ -193,7 +199,8 @@ static int check_head(const struct dn_ckpt *c, const cJSON *root)
 	if (!err)
 		err = add_head(&head, &c->head);
 	if (!err && dn_hash(head.s, head.n) != want)
-		err = bad(c, NULL, "step, seen, seed, batch, data, optimizer or cfg do not have the checksum in \"check\": damaged");
+		err = bad(c, NULL,
+			  "step, seen, seed, batch, data, optimizer or cfg do not have the checksum in \"check\": damaged");
 	dn_buf_fini(&head);
 	return err;
 }
@@ -334,18 +341,21 @@ static int parse_interval(struct dn_ckpt *c, const struct dn_ckpt_tensor *t, con
 	if (v->file < 0)
 		return bad(c, t->name, "\"file\" is not of the form rank-N.bin");
 	if (v->length > t->n || v->start > t->n - v->length)
-		return dn_fail(-EINVAL, "%s/meta.json: tensor %s: elements %" PRId64 " to %" PRId64 " are stored, it has %" PRId64, c->dir,
+		return dn_fail(-EINVAL,
+			       "%s/meta.json: tensor %s: elements %" PRId64 " to %" PRId64 " are stored, it has %" PRId64, c->dir,
 			       t->name, v->start, v->start + v->length, t->n);
 	if (v->offset % CKPT_ALIGN)
-		return dn_fail(-EINVAL, "%s/meta.json: tensor %s: offset %" PRId64 " is not a multiple of %d", c->dir, t->name, v->offset,
-			       CKPT_ALIGN);
+		return dn_fail(-EINVAL, "%s/meta.json: tensor %s: offset %" PRId64 " is not a multiple of %d", c->dir, t->name,
+			       v->offset, CKPT_ALIGN);
 	err = file_size(c, v->file, &bytes);
 	if (err)
 		return err;
 	if (v->length > bytes / 4 || v->offset > bytes - 4 * v->length)
-		return dn_fail(-EINVAL, "%s/rank-%d.bin: has %" PRId64 " bytes; tensor %s, elements %" PRId64 " to %" PRId64
-			       " should lie at %" PRId64 " to %" PRId64, c->dir, v->file, bytes, t->name, v->start,
-			       v->start + v->length, v->offset, v->offset + 4 * v->length);
+		return dn_fail(-EINVAL,
+			       "%s/rank-%d.bin: has %" PRId64 " bytes; tensor %s, elements %" PRId64 " to %" PRId64
+			       " should lie at %" PRId64 " to %" PRId64,
+			       c->dir, v->file, bytes, t->name, v->start, v->start + v->length, v->offset,
+			       v->offset + 4 * v->length);
 	return 0;
 }
 
@@ -361,7 +371,8 @@ static int parse_intervals(struct dn_ckpt *c, struct dn_ckpt_tensor *t, const cJ
 	t->intervals = dn_calloc((size_t)n, sizeof(*t->intervals));
 	if (!t->intervals)
 		return -ENOMEM;
-	cJSON_ArrayForEach(e, list) {
+	cJSON_ArrayForEach(e, list)
+	{
 		err = parse_interval(c, t, e, &t->intervals[t->n_intervals]);
 		if (err)
 			return err;
@@ -373,8 +384,8 @@ static int parse_intervals(struct dn_ckpt *c, struct dn_ckpt_tensor *t, const cJ
 		int64_t end = a->start + a->length;
 
 		if (b->start < end)
-			return dn_fail(-EINVAL, "%s/meta.json: tensor %s: elements %" PRId64 " to %" PRId64 " are stored twice", c->dir,
-				       t->name, b->start, end < b->start + b->length ? end : b->start + b->length);
+			return dn_fail(-EINVAL, "%s/meta.json: tensor %s: elements %" PRId64 " to %" PRId64 " are stored twice",
+				       c->dir, t->name, b->start, end < b->start + b->length ? end : b->start + b->length);
 	}
 	return 0;
 }
@@ -387,7 +398,8 @@ static int parse_shape(struct dn_ckpt *c, struct dn_ckpt_tensor *t, const cJSON 
 	if (!cJSON_IsArray(shape))
 		return bad_field(c, t->name, "shape", "a list");
 	t->n = 1;
-	cJSON_ArrayForEach(e, shape) {
+	cJSON_ArrayForEach(e, shape)
+	{
 		int64_t dim;
 
 		if (t->n_dims == (int)(sizeof(t->shape) / sizeof(t->shape[0])))
@@ -423,7 +435,8 @@ static int parse_tensor(struct dn_ckpt *c, const cJSON *o, struct dn_ckpt_tensor
 	while (k < 4 && strcmp(kind, kind_names[k]))
 		k++;
 	if (k == 4)
-		return dn_fail(-EINVAL, "%s/meta.json: tensor %s: kind %s, wanted param, buffer, state or ema", c->dir, name, kind);
+		return dn_fail(-EINVAL, "%s/meta.json: tensor %s: kind %s, wanted param, buffer, state or ema", c->dir, name,
+			       kind);
 	t->kind = (enum dn_ckpt_kind)k;
 	t->frozen = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "frozen"));
 	err = parse_shape(c, t, o);
@@ -447,8 +460,9 @@ static int parse_tensors(struct dn_ckpt *c, const cJSON *root)
 	c->tensors = dn_calloc((size_t)n, sizeof(*c->tensors));
 	if (!c->tensors)
 		return -ENOMEM;
-	c->n_tensors = n;               /* entries are zero until parsed: destroying them is legal */
-	cJSON_ArrayForEach(e, list) {
+	c->n_tensors = n; /* entries are zero until parsed: destroying them is legal */
+	cJSON_ArrayForEach(e, list)
+	{
 		err = parse_tensor(c, e, &c->tensors[i++]);
 		if (err)
 			return err;

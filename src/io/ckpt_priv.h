@@ -4,21 +4,21 @@
 #include "io/ckpt.h"
 
 #define CKPT_PATH_MAX 4096
-#define CKPT_ALIGN 64                   /* bytes: every interval starts on this boundary of its file */
-#define CKPT_PIECE (1 << 20)            /* bytes that pass through memory at a time */
+#define CKPT_ALIGN 64	     /* bytes: every interval starts on this boundary of its file */
+#define CKPT_PIECE (1 << 20) /* bytes that pass through memory at a time */
 #define CKPT_META_MAX (1ull << 30)
 #define CKPT_RANKS_MAX 65536
 
 struct dn_ckpt {
 	char dir[CKPT_PATH_MAX];
 	struct dn_ckpt_head head;
-	char *cfg_text, *optimizer;     /* what head points at */
+	char *cfg_text, *optimizer; /* what head points at */
 	int n_tensors;
 	struct dn_ckpt_tensor *tensors; /* by name, ascending */
-	int n_files;                    /* rank files seen in intervals */
-	int64_t *file_bytes;            /* [n_files], -1 = not asked for */
-	int fd, fd_file;                /* the rank file read last, -1 = none */
-	char *piece;                    /* [CKPT_PIECE] */
+	int n_files;			/* rank files seen in intervals */
+	int64_t *file_bytes;		/* [n_files], -1 = not asked for */
+	int fd, fd_file;		/* the rank file read last, -1 = none */
+	char *piece;			/* [CKPT_PIECE] */
 };
 
 /* ckpt_meta.c: fills @c (its dir is set) from @text */

@@ -15,22 +15,22 @@
 #include "io/ckpt_priv.h"
 #include "io/state.h"
 
-struct record {                         /* one interval, as the ranks send it to rank 0 */
-	int32_t tensor;                 /* param index * (1 + n_states), + 1 + k for state k */
+struct record {		/* one interval, as the ranks send it to rank 0 */
+	int32_t tensor; /* param index * (1 + n_states), + 1 + k for state k */
 	int32_t file;
 	int64_t start, length, offset;
 	uint64_t xxh64;
 };
 
-struct list {                           /* what this rank owns, and what it writes of it */
+struct list { /* what this rank owns, and what it writes of it */
 	struct dn_net *net;
 	int n_states;
-	int32_t tensor;                 /* being collected */
+	int32_t tensor; /* being collected */
 	int n, cap;
-	struct record *records;         /* [cap] */
-	const float **x;                /* [cap] */
-	int64_t bytes;                  /* of this rank's file */
-	bool writer;                    /* false: a lower rank owns the same and writes it */
+	struct record *records; /* [cap] */
+	const float **x;	/* [cap] */
+	int64_t bytes;		/* of this rank's file */
+	bool writer;		/* false: a lower rank owns the same and writes it */
 	int replicas;
 };
 
@@ -248,13 +248,14 @@ static int make_tensor(const struct list *l, const struct record *r, int n, stru
 	for (int i = 0; i < n; i++) {
 		t->intervals[i] = (struct dn_ckpt_interval){ r[i].start, r[i].length, r[i].file, r[i].offset, r[i].xxh64, false };
 		if (r[i].start != at)
-			return dn_fail(-EINVAL, "checkpoint: tensor %s: elements %" PRId64 " to %" PRId64 " are owned by %s", name,
-				       at < r[i].start ? at : r[i].start, at < r[i].start ? r[i].start : at,
+			return dn_fail(-EINVAL, "checkpoint: tensor %s: elements %" PRId64 " to %" PRId64 " are owned by %s",
+				       name, at < r[i].start ? at : r[i].start, at < r[i].start ? r[i].start : at,
 				       at < r[i].start ? "no rank" : "two ranks");
 		at += r[i].length;
 	}
 	if (at != p->n)
-		return dn_fail(-EINVAL, "checkpoint: tensor %s: elements %" PRId64 " to %" PRId64 " are owned by no rank", name, at, p->n);
+		return dn_fail(-EINVAL, "checkpoint: tensor %s: elements %" PRId64 " to %" PRId64 " are owned by no rank", name,
+			       at, p->n);
 	return 0;
 }
 
@@ -284,8 +285,12 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 {
 	const struct dn_net *net = l->net;
 	struct dn_ckpt_head head = {
-		.state = *s, .cfg_text = net->cfg->file->text, .optimizer = dn_state_optimizer(net->hyper.optimizer),
-		.world = g->world, .replicas = l->replicas, .shards = g->world / l->replicas,
+		.state = *s,
+		.cfg_text = net->cfg->file->text,
+		.optimizer = dn_state_optimizer(net->hyper.optimizer),
+		.world = g->world,
+		.replicas = l->replicas,
+		.shards = g->world / l->replicas,
 	};
 	struct dn_ckpt_tensor *tensors;
 	struct dn_buf text = { 0 };
@@ -381,7 +386,7 @@ int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_ckpt_state
 		err = dn_group_agree(g, publish(&l, dir, tmp, s, g, &meta_bytes), "publishing a checkpoint");
 	if (err) {
 		if (g->rank == 0) {
-			char kept[512];         /* the message that matters is not the one of cleaning up */
+			char kept[512]; /* the message that matters is not the one of cleaning up */
 
 			snprintf(kept, sizeof(kept), "%s", dn_message());
 			if (dn_remove_tree(tmp))

@@ -6,8 +6,8 @@
 extern "C" {
 #endif
 
-DN_EXPORT const char *dn_state_optimizer(enum dn_optimizer o);  /* "sgd", "adam", "adamw" */
-DN_EXPORT int dn_state_count(enum dn_optimizer o);              /* SGD: 1; Adam and AdamW: 2 */
+DN_EXPORT const char *dn_state_optimizer(enum dn_optimizer o); /* "sgd", "adam", "adamw" */
+DN_EXPORT int dn_state_count(enum dn_optimizer o);	       /* SGD: 1; Adam and AdamW: 2 */
 /** dn_state_name() - "momentum" for state 0 of SGD, "m" and "v" of Adam: the tensor is PARAM:momentum */
 DN_EXPORT const char *dn_state_name(enum dn_optimizer o, int state);
 

@@ -17,19 +17,19 @@
 #include "base/log.h"
 #include "io/weights_priv.h"
 
-#define VERSION_BYTES 12                /* major, minor, revision */
+#define VERSION_BYTES 12 /* major, minor, revision */
 #define VERSION_MAX 100000
 #define SEEN_LIMIT (1ull << 62)
 
 struct reader {
 	const char *path;
 	int fd;
-	unsigned char head[64];         /* the file's first bytes */
+	unsigned char head[64]; /* the file's first bytes */
 	int head_bytes;
 	struct dn_weights_info info;
-	int64_t offset;                 /* of the param that is being read, bytes */
-	int64_t wanted;                 /* its floats in the file */
-	float *piece;                   /* [WEIGHTS_PIECE], for transposed params */
+	int64_t offset; /* of the param that is being read, bytes */
+	int64_t wanted; /* its floats in the file */
+	float *piece;	/* [WEIGHTS_PIECE], for transposed params */
 };
 
 /* --- which floats a file holds --- */
@@ -151,8 +151,10 @@ static int refuse_text(const struct reader *r)
 	if (n == 0 || i < n)
 		return 0;
 	if (n >= 24 && !strncmp(s, "version https://git-lfs", 23))
-		return dn_fail(-EINVAL, "%s: is a git-lfs pointer (%lld bytes of text), not weights: fetch the file itself "
-			       "(git lfs pull)", r->path, (long long)r->info.file_bytes);
+		return dn_fail(-EINVAL,
+			       "%s: is a git-lfs pointer (%lld bytes of text), not weights: fetch the file itself "
+			       "(git lfs pull)",
+			       r->path, (long long)r->info.file_bytes);
 	for (i = 0; i < n && isspace((unsigned char)s[i]); i++)
 		;
 	if (i < n && s[i] == '<')
@@ -172,8 +174,10 @@ static int header_seen(struct reader *r, int seen_bytes)
 		seen = narrow;
 	}
 	if (seen >= SEEN_LIMIT)
-		return dn_fail(-EINVAL, "%s: the header says %llu images seen, at most 2^62 - 1 is possible: not a weights file, "
-			       "or damaged", r->path, (unsigned long long)seen);
+		return dn_fail(-EINVAL,
+			       "%s: the header says %llu images seen, at most 2^62 - 1 is possible: not a weights file, "
+			       "or damaged",
+			       r->path, (unsigned long long)seen);
 	r->info.header.seen = seen;
 	r->info.header.header_bytes = VERSION_BYTES + seen_bytes;
 	r->info.floats = (r->info.file_bytes - r->info.header.header_bytes) / (int64_t)sizeof(float);
@@ -208,8 +212,10 @@ static int reader_init(struct reader *r, const char *path)
 	memcpy(v, r->head, sizeof(v));
 	for (int i = 0; i < 3; i++)
 		if (v[i] < 0 || v[i] > VERSION_MAX)
-			return dn_fail(-EINVAL, "%s: the header says version %d.%d.%d, each part must be 0 to %d: not a weights "
-				       "file, or damaged", path, v[0], v[1], v[2], VERSION_MAX);
+			return dn_fail(-EINVAL,
+				       "%s: the header says version %d.%d.%d, each part must be 0 to %d: not a weights "
+				       "file, or damaged",
+				       path, v[0], v[1], v[2], VERSION_MAX);
 	h->major = v[0];
 	h->minor = v[1];
 	h->revision = v[2];
@@ -253,8 +259,10 @@ static int refuse_size(const struct reader *r, const struct dn_net *net, enum fi
 		return dn_fail(-EINVAL, "%s: has %lld bytes, the net's %d layers take %lld: %lld too many", r->path,
 			       (long long)in->file_bytes, net->n_layers, (long long)want, (long long)(in->file_bytes - want));
 	if (f == FIT_BOUNDARY)
-		return dn_fail(-EINVAL, "%s: has %lld bytes, which are the first %d of %d layers; the whole net takes %lld "
-			       "(only train loads partial files)", r->path, (long long)in->file_bytes, in->n_layers_loaded, net->n_layers, (long long)want);
+		return dn_fail(-EINVAL,
+			       "%s: has %lld bytes, which are the first %d of %d layers; the whole net takes %lld "
+			       "(only train loads partial files)",
+			       r->path, (long long)in->file_bytes, in->n_layers_loaded, net->n_layers, (long long)want);
 	type = in->n_layers_loaded < net->n_layers ? net->layers[in->n_layers_loaded].ops->name : "last";
 	return dn_fail(-EINVAL, "%s: has %lld bytes and ends inside layer %d (%s); the net's %d layers take %lld", r->path,
 		       (long long)in->file_bytes, in->n_layers_loaded, type, net->n_layers, (long long)want);
@@ -278,7 +286,7 @@ static int match(struct reader *r, const struct dn_net *net, int cutoff, bool al
 	if ((in->file_bytes - in->header.header_bytes) % (int64_t)sizeof(float))
 		f = f == FIT_WHOLE || f == FIT_SURPLUS ? FIT_SURPLUS : FIT_INSIDE;
 	if (f == FIT_SURPLUS && cutoff >= 0)
-		f = FIT_WHOLE;                  /* what follows the cutoff is of no concern */
+		f = FIT_WHOLE; /* what follows the cutoff is of no concern */
 	in->partial = f == FIT_BOUNDARY;
 	if (f == FIT_WHOLE || (in->partial && allow_partial))
 		return 0;
@@ -350,7 +358,7 @@ static int fill(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
 		err = fill_transposed(r, p->file_rows, p->file_cols, at, n, x);
 	else
 		err = fill_plain(r, at, n, x);
-	if (!err && (p->role == DN_TRAINED || p->layer->net->opt.rank == 0))    /* every rank reads the buffers */
+	if (!err && (p->role == DN_TRAINED || p->layer->net->opt.rank == 0)) /* every rank reads the buffers */
 		count_nonfinite(r, x, n);
 	return err;
 }
@@ -418,7 +426,7 @@ int dn_weights_load(struct dn_net *net, const char *path, int cutoff, bool allow
 
 /* --- rank 0 reads for all --- */
 
-struct sent {                           /* what the other ranks must know, as doubles for the sum */
+struct sent { /* what the other ranks must know, as doubles for the sum */
 	double major, minor, revision, seen_high, seen_low, header_bytes, file_bytes, floats, wanted, loaded, partial;
 };
 
@@ -431,9 +439,17 @@ static int share_info(struct reader *r, const struct dn_net *net, const struct d
 	memset(&s, 0, sizeof(s));
 	if (g->rank == 0)
 		s = (struct sent){
-			in->header.major, in->header.minor, in->header.revision, (double)(in->header.seen >> 32),
-			(double)(in->header.seen & 0xffffffffu), in->header.header_bytes, (double)in->file_bytes,
-			(double)in->floats, (double)in->wanted_floats, in->n_layers_loaded, in->partial,
+			in->header.major,
+			in->header.minor,
+			in->header.revision,
+			(double)(in->header.seen >> 32),
+			(double)(in->header.seen & 0xffffffffu),
+			in->header.header_bytes,
+			(double)in->file_bytes,
+			(double)in->floats,
+			(double)in->wanted_floats,
+			in->n_layers_loaded,
+			in->partial,
 		};
 	err = dn_group_sum(g, (double *)&s, sizeof(s) / sizeof(double));
 	if (err)
@@ -454,8 +470,8 @@ static int share_info(struct reader *r, const struct dn_net *net, const struct d
 }
 
 struct send {
-	float *piece;                   /* [WEIGHTS_PIECE] on rank 0, NULL elsewhere */
-	int err;                        /* of reading: the calls go on, the others wait in them */
+	float *piece; /* [WEIGHTS_PIECE] on rank 0, NULL elsewhere */
+	int err;      /* of reading: the calls go on, the others wait in them */
 };
 
 static int send_param(struct reader *r, struct dn_net *net, struct dn_param *p, void *arg)

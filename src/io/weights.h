@@ -15,19 +15,19 @@ extern "C" {
 struct dn_weights_header {
 	int32_t major, minor, revision;
 	uint64_t seen;
-	int header_bytes;               /* 16 or 20 */
-	bool transpose;                 /* connected weights are stored as [inputs, outputs] */
+	int header_bytes; /* 16 or 20 */
+	bool transpose;	  /* connected weights are stored as [inputs, outputs] */
 };
 
 struct dn_weights_info {
 	struct dn_weights_header header;
 	int64_t file_bytes;
-	int64_t floats;                 /* in the file after the header */
-	int64_t wanted_floats;          /* by the net, all loadable layers */
-	int n_layers_loaded;            /* layers wholly inside the file (from the front); = n_layers when complete */
+	int64_t floats;	       /* in the file after the header */
+	int64_t wanted_floats; /* by the net, all loadable layers */
+	int n_layers_loaded;   /* layers wholly inside the file (from the front); = n_layers when complete */
 	int n_layers;
-	bool partial;                   /* ends on a layer boundary before the last layer with params */
-	int64_t n_nonfinite;            /* values loaded that are not finite; over ranks they add up. One rank alone warns of them */
+	bool partial;	     /* ends on a layer boundary before the last layer with params */
+	int64_t n_nonfinite; /* values loaded that are not finite; over ranks they add up. One rank alone warns of them */
 };
 
 /**

@@ -4,7 +4,7 @@
 
 #ifdef __SANITIZE_ADDRESS__
 extern const int plugin_keep_loaded;
-const int plugin_keep_loaded = 1;       /* test programs ask the linker for it, and so get the function below */
+const int plugin_keep_loaded = 1; /* test programs ask the linker for it, and so get the function below */
 
 DN_EXPORT int dlclose(void *handle);
 
@@ -13,5 +13,5 @@ int dlclose(void *handle)
 	return handle ? 0 : -1;
 }
 #else
-typedef int plugin_keep_is_empty;       /* ISO C wants something in a file */
+typedef int plugin_keep_is_empty; /* ISO C wants something in a file */
 #endif

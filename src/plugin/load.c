@@ -48,7 +48,7 @@ static bool search_dir(int i, char *out, size_t cap)
 	if (n <= 0)
 		return false;
 	exe[n] = '\0';
-	for (int up = 0; up < 2; up++) {        /* the program, then bin/ */
+	for (int up = 0; up < 2; up++) { /* the program, then bin/ */
 		slash = strrchr(exe, '/');
 		if (!slash)
 			return false;
@@ -106,7 +106,9 @@ static int check_tables(const struct dn_plugin *p, const char *path)
 				return dn_fail(-EINVAL, "%s: the plugin's verb \"%s\" is not complete", path, v->name);
 	if (!p->init || !p->net_ready || !p->exit)
 		return dn_fail(-EINVAL, "%s: the plugin lacks %s()", path,
-			       !p->init ? "init" : !p->net_ready ? "net_ready" : "exit");
+			       !p->init	       ? "init"
+			       : !p->net_ready ? "net_ready"
+					       : "exit");
 	return 0;
 }
 
@@ -114,8 +116,8 @@ static int check_tables(const struct dn_plugin *p, const char *path)
 static int check(const struct dn_plugin *p, const char *path, const char *wanted)
 {
 	if (p->abi != DN_PLUGIN_ABI)
-		return dn_fail(-EINVAL, "%s: plugin interface %u found, %u wanted: build it against this program", path,
-			       p->abi, DN_PLUGIN_ABI);
+		return dn_fail(-EINVAL, "%s: plugin interface %u found, %u wanted: build it against this program", path, p->abi,
+			       DN_PLUGIN_ABI);
 	if (!p->build || strcmp(p->build, DN_BUILD_TAG))
 		return dn_fail(-EINVAL, "%s: a \"%.60s\" build found, \"%s\" wanted: build program and plugin alike", path,
 			       p->build ? p->build : "", DN_BUILD_TAG);
@@ -124,10 +126,9 @@ static int check(const struct dn_plugin *p, const char *path, const char *wanted
 			       p->name ? p->name : "");
 	if (wanted && strcmp(p->name, wanted))
 		return dn_fail(-EINVAL, "%s: the plugin calls itself %s, %s wanted", path, p->name, wanted);
-	if (dn_cfg_is_layer(p->name) || !strcmp(p->name, "net") || !strcmp(p->name, "network") ||
-	    !strcmp(p->name, "block") || !strcmp(p->name, "none"))
-		return dn_fail(-EEXIST, "%s: the plugin's name %s is taken: [%s] means something else", path, p->name,
-			       p->name);
+	if (dn_cfg_is_layer(p->name) || !strcmp(p->name, "net") || !strcmp(p->name, "network") || !strcmp(p->name, "block") ||
+	    !strcmp(p->name, "none"))
+		return dn_fail(-EEXIST, "%s: the plugin's name %s is taken: [%s] means something else", path, p->name, p->name);
 	return check_tables(p, path);
 }
 
@@ -150,7 +151,7 @@ int dn_plugin_open(struct dn_loaded *out, const char *name)
 	}
 	l.handle = dlopen(l.path, RTLD_NOW | RTLD_LOCAL);
 	if (!l.handle)
-		return dn_fail(-ENOEXEC, "plugin cannot be loaded: %s", dlerror());     /* the text names the file */
+		return dn_fail(-ENOEXEC, "plugin cannot be loaded: %s", dlerror()); /* the text names the file */
 	entry = dlsym(l.handle, "dn_plugin_entry");
 	if (!entry || !*entry) {
 		err = dn_fail(-ENOEXEC, "%s: not a plugin: the symbol dn_plugin_entry is missing", l.path);
@@ -215,7 +216,7 @@ static int names_read(struct names *s, const char *dir)
 	int err = 0;
 
 	if (!d)
-		return 0;       /* a folder of the search path need not exist */
+		return 0; /* a folder of the search path need not exist */
 	while (!err && (e = readdir(d)) != NULL) {
 		size_t n = strlen(e->d_name);
 		char name[64];
@@ -263,14 +264,14 @@ static int set_from_section(struct dn_options *o, struct dn_section *section)
 		int err;
 
 		if (k->used)
-			continue;       /* a second equal key: the first wins */
+			continue; /* a second equal key: the first wins */
 		for (int j = i; j < section->n_keys; j++)
 			if (!strcmp(section->keys[j].key, k->key))
 				section->keys[j].used = true;
 		snprintf(where, sizeof(where), "%.3000s:%d", section->file->path, k->line);
 		err = dn_options_set(o, k->key, k->value, where);
 		if (err == -ENOENT)
-			return dn_fail(-EINVAL, "%s", dn_message());    /* -ENOENT is kept for unknown flags */
+			return dn_fail(-EINVAL, "%s", dn_message()); /* -ENOENT is kept for unknown flags */
 		if (err)
 			return err;
 	}
@@ -293,7 +294,7 @@ int dn_plugin_options(struct dn_options **out, const struct dn_plugin *p, struct
 		goto err_destroy;
 	if (section) {
 		for (int i = 0; i < section->n_keys; i++)
-			section->keys[i].used = false;  /* ours alone: asked for below, or refused */
+			section->keys[i].used = false; /* ours alone: asked for below, or refused */
 		err = set_from_section(o, section);
 		if (err)
 			goto err_destroy;
@@ -303,7 +304,7 @@ int dn_plugin_options(struct dn_options **out, const struct dn_plugin *p, struct
 		char where[128];
 
 		if (strncmp(name, p->name, prefix) || name[prefix] != '.')
-			continue;       /* another plugin's */
+			continue; /* another plugin's */
 		snprintf(where, sizeof(where), "-%.120s", name);
 		err = dn_options_set(o, name + prefix + 1, flags[2 * i + 1], where);
 		if (err)

@@ -6,9 +6,9 @@
 extern "C" {
 #endif
 
-struct dn_loaded {              /* an open plugin */
+struct dn_loaded { /* an open plugin */
 	const struct dn_plugin *p;
-	void *handle;           /* dlopen's */
+	void *handle; /* dlopen's */
 	char path[4096];
 };
 

@@ -32,33 +32,33 @@
 extern "C" {
 #endif
 
-#define DN_PLUGIN_ABI 1u        /* +1 when a member changes meaning; new members go at the end only */
+#define DN_PLUGIN_ABI 1u /* +1 when a member changes meaning; new members go at the end only */
 #ifdef __SANITIZE_ADDRESS__
 #define DN_BUILD_TAG "asan"
 #elif defined(__SANITIZE_THREAD__)
 #define DN_BUILD_TAG "tsan"
 #else
-#define DN_BUILD_TAG "plain"    /* switches that change struct layout or the runtime */
+#define DN_BUILD_TAG "plain" /* switches that change struct layout or the runtime */
 #endif
 
-struct dn_run {                 /* a command that runs a net, as the core knows it */
-	const char *verb;               /* "classifier train" */
+struct dn_run {		  /* a command that runs a net, as the core knows it */
+	const char *verb; /* "classifier train" */
 	struct dn_cfg *cfg;
-	struct dn_options *options;     /* the plugin's own keys: cfg section, then command line; its init settles what is open */
-	struct dn_group group;          /* alone, until the plugin's init sets it */
-	int threads;                    /* 0 = not chosen: the core divides usable cores by ranks_on_host after init */
+	struct dn_options *options; /* the plugin's own keys: cfg section, then command line; its init settles what is open */
+	struct dn_group group;	    /* alone, until the plugin's init sets it */
+	int threads;		    /* 0 = not chosen: the core divides usable cores by ranks_on_host after init */
 	uint64_t seed;
 	bool train;
-	struct dn_device *dev;          /* set between init and net_ready */
-	struct dn_net *net;             /* set before net_ready */
+	struct dn_device *dev; /* set between init and net_ready */
+	struct dn_net *net;    /* set before net_ready */
 };
 
 struct dn_plugin {
-	uint32_t abi;           /* checked first, then build: both must equal the host's */
-	const char *build;      /* DN_BUILD_TAG */
-	const char *name, *summary;            /* "fsdp": prefix of its keys and flags, name of its log room */
-	const struct dn_option *options;       /* limit=2 in [fsdp], or -fsdp.limit 2; ends at a NULL key */
-	const struct dn_verb *verbs;           /* darknet fsdp plan CFG; ends at a NULL name */
+	uint32_t abi;			 /* checked first, then build: both must equal the host's */
+	const char *build;		 /* DN_BUILD_TAG */
+	const char *name, *summary;	 /* "fsdp": prefix of its keys and flags, name of its log room */
+	const struct dn_option *options; /* limit=2 in [fsdp], or -fsdp.limit 2; ends at a NULL key */
+	const struct dn_verb *verbs;	 /* darknet fsdp plan CFG; ends at a NULL name */
 	/* For verbs that run a net, never for the plugin's offline verbs: no net and no device yet. Starts MPI, may refuse, sets
 	 * r->group. */
 	int (*init)(struct dn_run *r, void **self);
@@ -71,10 +71,11 @@ struct dn_plugin {
 
 /** dn_plugin_options() - resolve a plugin's keys from its cfg section (may be NULL) and "-NAME.KEY VALUE" pairs (which win)
  * An unknown key is an error with file:line that lists the known ones. */
-DN_EXPORT int dn_plugin_options(struct dn_options **out, const struct dn_plugin *p, struct dn_section *section,
-				int n_flags, const char *const *flags);
+DN_EXPORT int dn_plugin_options(struct dn_options **out, const struct dn_plugin *p, struct dn_section *section, int n_flags,
+				const char *const *flags);
 
-#define DN_PLUGIN(p) DN_EXPORT extern const struct dn_plugin *const dn_plugin_entry; \
+#define DN_PLUGIN(p) \
+	DN_EXPORT extern const struct dn_plugin *const dn_plugin_entry; \
 	const struct dn_plugin *const dn_plugin_entry = &(p)
 
 #ifdef __cplusplus

@@ -14,20 +14,20 @@
 #include "train/loop.h"
 #include "train/optim.h"
 
-struct local_param {                    /* NULL where there is nothing */
+struct local_param { /* NULL where there is nothing */
 	float *value;
-	float *acc;                     /* accumulated gradient */
+	float *acc; /* accumulated gradient */
 	float *state[DN_PARTS - DN_STATE0];
 };
 
 struct local {
 	struct dn_net *net;
 	const struct dn_backend *be;
-	bool slots;                     /* gradients pass through the slot */
+	bool slots; /* gradients pass through the slot */
 	int n_states;
 	void *region[DN_MEM_PLANNED];
-	struct local_param *params;     /* [n_params] */
-	bool *complete;                 /* [n_blocks] a microbatch of this update has been added already */
+	struct local_param *params; /* [n_params] */
+	bool *complete;		    /* [n_blocks] a microbatch of this update has been added already */
 };
 
 static bool has_grad(const struct dn_param *p)
@@ -269,7 +269,8 @@ static int local_write(void *self, struct dn_param *p, enum dn_part part, int64_
 	int err;
 
 	if (!in)
-		return dn_fail(-EINVAL, "%s: values for this rank are elsewhere, and the local store has no way to them", p->name);
+		return dn_fail(-EINVAL, "%s: values for this rank are elsewhere, and the local store has no way to them",
+			       p->name);
 	err = range_of(self, p, part, at, n, &x);
 	if (!err)
 		err = local_copy(self, x, in, n);

@@ -80,8 +80,8 @@ static int add_text(struct dn_buf *b, const char *key, const char *s)
 /* float32 with 9 digits, which tell every float from its neighbours */
 static int add_loss(struct dn_buf *b, double loss)
 {
-	return isfinite((float)loss) ? dn_buf_printf(b, ",\"loss\":%.9g", (double)(float)loss) :
-		dn_buf_printf(b, ",\"loss\":null,\"nonfinite\":\"%s\"", isnan(loss) ? "nan" : "inf");
+	return isfinite((float)loss) ? dn_buf_printf(b, ",\"loss\":%.9g", (double)(float)loss)
+				     : dn_buf_printf(b, ",\"loss\":null,\"nonfinite\":\"%s\"", isnan(loss) ? "nan" : "inf");
 }
 
 /* --- start --- */
@@ -89,7 +89,7 @@ static int add_loss(struct dn_buf *b, double loss)
 struct option_list {
 	struct dn_buf *b;
 	const struct dn_options *all;
-	const char *prefix;             /* plugin's name or NULL */
+	const char *prefix; /* plugin's name or NULL */
 	bool first;
 };
 
@@ -165,8 +165,8 @@ int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g,
 	if (!err)
 		err = add_options(b, c);
 	if (!err)
-		err = report.plan_hash ? dn_buf_printf(b, ",\"plan_hash\":\"%016" PRIx64 "\"", report.plan_hash) :
-			dn_buf_printf(b, ",\"plan_hash\":null");
+		err = report.plan_hash ? dn_buf_printf(b, ",\"plan_hash\":\"%016" PRIx64 "\"", report.plan_hash)
+				       : dn_buf_printf(b, ",\"plan_hash\":null");
 	return line_end(l, err);
 }
 
@@ -241,9 +241,10 @@ int log_valid(struct log *l, const struct dn_loop_step *s, int64_t images, doubl
 
 static int add_traffic(struct dn_buf *b, const char *name, const struct dn_traffic *t)
 {
-	return dn_buf_printf(b, ",\"%s\":{\"planned_bytes\":%" PRIu64 ",\"counted_bytes\":%" PRIu64 ",\"planned_calls\":%" PRIu64
-			     ",\"counted_calls\":%" PRIu64 "}", name, t->planned_bytes, t->counted_bytes, t->planned_calls,
-			     t->counted_calls);
+	return dn_buf_printf(b,
+			     ",\"%s\":{\"planned_bytes\":%" PRIu64 ",\"counted_bytes\":%" PRIu64 ",\"planned_calls\":%" PRIu64
+			     ",\"counted_calls\":%" PRIu64 "}",
+			     name, t->planned_bytes, t->counted_bytes, t->planned_calls, t->counted_calls);
 }
 
 static int add_rank(struct dn_buf *b, int rank, const struct log_rank *r)
@@ -252,8 +253,8 @@ static int add_rank(struct dn_buf *b, int rank, const struct log_rank *r)
 
 	err = dn_buf_printf(b, "%s{\"rank\":%d,\"regions\":[", rank ? "," : "", rank);
 	for (int i = 0; i < DN_MEM_PLANNED && !err; i++)
-		err = dn_buf_printf(b, "%s{\"name\":\"%s\",\"planned_bytes\":%" PRIu64 ",\"measured_bytes\":%" PRIu64 "}", i ? "," : "",
-				    dn_region_name(i), r->planned_bytes[i], r->measured_bytes[i]);
+		err = dn_buf_printf(b, "%s{\"name\":\"%s\",\"planned_bytes\":%" PRIu64 ",\"measured_bytes\":%" PRIu64 "}",
+				    i ? "," : "", dn_region_name(i), r->planned_bytes[i], r->measured_bytes[i]);
 	if (!err)
 		err = dn_buf_add(b, "]", 1);
 	if (!err)

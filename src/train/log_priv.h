@@ -5,12 +5,12 @@
 #include "train/loop.h"
 
 struct log {
-	FILE *f;                        /* NULL = no log on this rank */
-	const char *path;               /* borrowed */
-	struct dn_buf line;             /* reused: steps after the first allocate nothing */
+	FILE *f;	    /* NULL = no log on this rank */
+	const char *path;   /* borrowed */
+	struct dn_buf line; /* reused: steps after the first allocate nothing */
 };
 
-struct log_rank {                       /* one rank's account of a run, as it is sent to rank 0 */
+struct log_rank { /* one rank's account of a run, as it is sent to rank 0 */
 	uint64_t planned_bytes[DN_MEM_PLANNED];
 	uint64_t measured_bytes[DN_MEM_PLANNED];
 	struct dn_traffic gather, reduce;
@@ -23,7 +23,7 @@ struct log_end {
 	uint64_t allocs_after_first_step;
 	uint64_t peak_rss_bytes;
 	int world;
-	const struct log_rank *ranks;   /* [world] */
+	const struct log_rank *ranks; /* [world] */
 };
 
 int log_open(struct log *l, const char *path);

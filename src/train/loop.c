@@ -12,7 +12,7 @@
 #include "io/weights.h"
 #include "train/loop_priv.h"
 
-enum { SUM_LOSS, SUM_SAVE, SUM_BAD };   /* places in the step's one sum; from SUM_BAD on one for every rank */
+enum { SUM_LOSS, SUM_SAVE, SUM_BAD }; /* places in the step's one sum; from SUM_BAD on one for every rank */
 
 bool loop_saves(const struct dn_loop *l)
 {
@@ -26,7 +26,7 @@ void dn_loop_destroy(struct dn_loop *l)
 	if (!l)
 		return;
 	dn_loader_destroy(l->loader);
-	(void)log_close(&l->log, 0);    /* a run that came to its end has closed it and looked at the result */
+	(void)log_close(&l->log, 0); /* a run that came to its end has closed it and looked at the result */
 	dn_free(l->sums);
 	dn_free(l->backup);
 	dn_free(l->base);
@@ -113,8 +113,8 @@ static int check_space(struct dn_loop *l)
 	if (err)
 		return err;
 	if ((uint64_t)need > space)
-		return dn_fail(-ENOSPC, "%s: has %" PRIu64 " bytes free, the first %sweights file take%s %" PRId64, l->backup, space,
-			       loop_saves(l) ? "checkpoint and " : "", loop_saves(l) ? "" : "s", need);
+		return dn_fail(-ENOSPC, "%s: has %" PRIu64 " bytes free, the first %sweights file take%s %" PRId64, l->backup,
+			       space, loop_saves(l) ? "checkpoint and " : "", loop_saves(l) ? "" : "s", need);
 	return 0;
 }
 
@@ -201,8 +201,8 @@ static int differ(const struct dn_loop *l, const char *path, const char *what, c
 	if (!strcmp(there, here))
 		return 0;
 	if (!l->c.force)
-		return dn_fail(-EINVAL, "%s: was saved with %s %s, this run has %s (-force resumes all the same)", path, what, there,
-			       here);
+		return dn_fail(-EINVAL, "%s: was saved with %s %s, this run has %s (-force resumes all the same)", path, what,
+			       there, here);
 	dn_warn("%s: was saved with %s %s, this run has %s", path, what, there, here);
 	return 0;
 }
@@ -266,9 +266,12 @@ static int start_loader(struct dn_loop *l, int64_t update)
 	struct dn_loader_config c = {
 		.data = l->train,
 		.order = { l->train->n, l->c.shuffle, l->c.seed },
-		.batch = net->batch, .subdivisions = net->subdivisions,
-		.rank = l->g.rank, .world = l->g.world,
-		.inputs = l->inputs, .truths = net->truths,
+		.batch = net->batch,
+		.subdivisions = net->subdivisions,
+		.rank = l->g.rank,
+		.world = l->g.world,
+		.inputs = l->inputs,
+		.truths = net->truths,
 		.resize = l->resize,
 		.threads = l->c.loader_threads > 0 ? l->c.loader_threads : 1,
 		.first_update = update,
@@ -285,7 +288,7 @@ static double bad_code(struct dn_net *net)
 
 	if (isfinite(net->loss))
 		return 0;
-	b = dn_net_nonfinite_block(net);        /* NULL: outputs are finite, the sum of their costs is not */
+	b = dn_net_nonfinite_block(net); /* NULL: outputs are finite, the sum of their costs is not */
 	return 2.0 * (b ? b->index + 1 : net->n_blocks) + (isnan(net->loss) ? 0 : 1);
 }
 
@@ -369,10 +372,15 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 	uint64_t seen = l->seen + (uint64_t)net->batch;
 	int64_t update = (int64_t)(seen / (uint64_t)net->batch);
 	struct dn_update u = {
-		.optimizer = net->hyper.optimizer, .step = update, .images = net->batch,
+		.optimizer = net->hyper.optimizer,
+		.step = update,
+		.images = net->batch,
 		.rate = dn_net_rate(&net->hyper, update, l->c.seed),
-		.momentum = net->hyper.momentum, .decay = net->hyper.decay,
-		.beta1 = net->hyper.beta1, .beta2 = net->hyper.beta2, .eps = net->hyper.eps,
+		.momentum = net->hyper.momentum,
+		.decay = net->hyper.decay,
+		.beta1 = net->hyper.beta1,
+		.beta2 = net->hyper.beta2,
+		.eps = net->hyper.eps,
 	};
 	int64_t start = dn_now_ns(), waited = 0;
 	uint64_t allocs = dn_mem_n_allocs();
@@ -391,7 +399,11 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 	l->n_steps++;
 	l->seen = seen;
 	*out = (struct dn_loop_step){
-		.step = update, .seen = seen, .loss = loss, .avg = l->avg, .rate = u.rate,
+		.step = update,
+		.seen = seen,
+		.loss = loss,
+		.avg = l->avg,
+		.rate = u.rate,
 		.seconds = (double)(dn_now_ns() - start - waited) * 1e-9,
 		.epoch = (double)seen / (double)l->train->n,
 		.load_seconds = (double)waited * 1e-9,

@@ -14,18 +14,18 @@
 extern "C" {
 #endif
 
-struct dn_loop_step {                   /* one update, same on all ranks */
-	int64_t step;                   /* batch number b, from 1 */
+struct dn_loop_step { /* one update, same on all ranks */
+	int64_t step; /* batch number b, from 1 */
 	uint64_t seen;
-	double loss;                    /* per image; may be not finite (the loop then ends with an error) */
-	double avg;                     /* .9 avg + .1 loss */
+	double loss; /* per image; may be not finite (the loop then ends with an error) */
+	double avg;  /* .9 avg + .1 loss */
 	double rate;
-	double seconds;                 /* without load_seconds, as Darknet counts it */
-	double epoch;                   /* seen / N */
-	double load_seconds;            /* waiting for data */
+	double seconds;	     /* without load_seconds, as Darknet counts it */
+	double epoch;	     /* seen / N */
+	double load_seconds; /* waiting for data */
 };
 
-struct dn_loop_events {                 /* called on every rank; NULL = not interested */
+struct dn_loop_events { /* called on every rank; NULL = not interested */
 	int (*step)(void *arg, const struct dn_loop_step *s);
 	int (*saved)(void *arg, const char *path, int64_t bytes, double seconds);
 	int (*valid)(void *arg, const struct dn_loop_step *s, int64_t images, double top1, double topk, double loss);
@@ -33,22 +33,22 @@ struct dn_loop_events {                 /* called on every rank; NULL = not inte
 };
 
 struct dn_loop_config {
-	const char *backup;             /* folder of weights files and BASE.ckpt */
-	const char *base;               /* BASE */
-	const char *data_path;          /* .data file, for messages */
-	const char *log_path;           /* -log, NULL = none */
-	int64_t save_every;             /* updates between checkpoints, 0 = off */
-	double save_every_seconds;      /* or minutes, given as 10m; 0 = off */
-	int keep;                       /* checkpoints, default 3 */
-	int64_t valid_every;            /* -valid N, 0 = off */
+	const char *backup;	   /* folder of weights files and BASE.ckpt */
+	const char *base;	   /* BASE */
+	const char *data_path;	   /* .data file, for messages */
+	const char *log_path;	   /* -log, NULL = none */
+	int64_t save_every;	   /* updates between checkpoints, 0 = off */
+	double save_every_seconds; /* or minutes, given as 10m; 0 = off */
+	int keep;		   /* checkpoints, default 3 */
+	int64_t valid_every;	   /* -valid N, 0 = off */
 	int top;
 	uint64_t seed;
 	enum dn_shuffle shuffle;
 	int loader_threads;
-	bool force;                     /* -force: resume over a difference */
-	const struct dn_options *options;       /* printed in the log's start event; may be NULL */
-	const struct dn_options *plugin_options;        /* as PLUGIN.KEY; may be NULL */
-	const char *plugin;             /* name or NULL */
+	bool force;				 /* -force: resume over a difference */
+	const struct dn_options *options;	 /* printed in the log's start event; may be NULL */
+	const struct dn_options *plugin_options; /* as PLUGIN.KEY; may be NULL */
+	const char *plugin;			 /* name or NULL */
 	struct dn_loop_events events;
 };
 

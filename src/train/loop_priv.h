@@ -9,24 +9,24 @@
 
 struct dn_loop {
 	struct dn_net *net;
-	struct dn_dataset *train, *valid;       /* borrowed */
+	struct dn_dataset *train, *valid; /* borrowed */
 	struct dn_group g;
-	struct dn_loop_config c;        /* its texts are ours */
+	struct dn_loop_config c; /* its texts are ours */
 	char *backup, *base, *data_path, *log_path, *plugin;
 	char *ckpt_dir;
-	struct dn_loader *loader;       /* made by the first step */
-	struct dn_resize resize;        /* of the images; every 0: never */
-	int64_t w, h, inputs;           /* the cfg's size, which evaluations have */
+	struct dn_loader *loader; /* made by the first step */
+	struct dn_resize resize;  /* of the images; every 0: never */
+	int64_t w, h, inputs;	  /* the cfg's size, which evaluations have */
 	struct log log;
 	uint64_t seen;
 	double avg;
-	int64_t n_steps;                /* updates made by this loop */
-	uint64_t allocs;                /* inside updates after the first */
-	double *sums;                   /* [2 + world]: loss, time to save, rank r's first bad block (loop.c) */
+	int64_t n_steps; /* updates made by this loop */
+	uint64_t allocs; /* inside updates after the first */
+	double *sums;	 /* [2 + world]: loss, time to save, rank r's first bad block (loop.c) */
 	int64_t last_save_ns;
-	int64_t saved_step;             /* of the last checkpoint of this run, 0 = none */
-	bool save_due;                  /* by time; agreed with the step's sum */
-	double best;                    /* of evaluations: top-1 or minus the loss */
+	int64_t saved_step; /* of the last checkpoint of this run, 0 = none */
+	bool save_due;	    /* by time; agreed with the step's sum */
+	double best;	    /* of evaluations: top-1 or minus the loss */
 	bool has_best;
 };
 

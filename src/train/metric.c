@@ -30,7 +30,7 @@ void dn_top_k(const float *x, int64_t n, int k, int64_t *out)
 		out[at] = i;
 	}
 	for (; have < k; have++)
-		out[have] = -1;         /* fewer than k values */
+		out[have] = -1; /* fewer than k values */
 }
 
 void dn_class_scores(const struct dn_net *net, const float *y, float *p)
@@ -53,15 +53,15 @@ struct eval {
 	const struct dn_group *g;
 	dn_valid_fn fn;
 	void *arg;
-	bool gather;                    /* somebody wants the outputs */
+	bool gather; /* somebody wants the outputs */
 	int64_t outputs;
 	int k;
-	float *x, *t;                   /* [local, inputs], [local, truths] */
-	int64_t *cls;                   /* [local] */
-	int64_t *best;                  /* [k] */
-	float *scores;                  /* [outputs], of one image */
-	char *send;                     /* cls and outputs of this rank's images, when they travel */
-	size_t *sizes;                  /* [world] */
+	float *x, *t;  /* [local, inputs], [local, truths] */
+	int64_t *cls;  /* [local] */
+	int64_t *best; /* [k] */
+	float *scores; /* [outputs], of one image */
+	char *send;    /* cls and outputs of this rank's images, when they travel */
+	size_t *sizes; /* [world] */
 	struct dn_metric sum;
 };
 
@@ -140,7 +140,7 @@ static int tell_gathered(struct eval *e, int64_t first, int64_t n)
 	for (int r = 0; r < e->g->world && all; r++)
 		total += e->sizes[r];
 	for (size_t at = 0; at < total && !err; at += one) {
-		float *p = (float *)(void *)e->send;    /* sent already: aligned room for one output */
+		float *p = (float *)(void *)e->send; /* sent already: aligned room for one output */
 		int64_t cls;
 
 		memcpy(&cls, all + at, sizeof(cls));

@@ -10,7 +10,7 @@ extern "C" {
 struct dn_metric {
 	int64_t images, top1, topk;
 	int top;
-	double loss;                    /* sum over images */
+	double loss; /* sum over images */
 };
 
 /** dn_top_k() - indices of the k largest of x[n], ties to the smaller index, NaN last */

@@ -22,9 +22,12 @@ static int adam_range(struct dn_stream *st, const struct dn_param *p, const stru
 	const struct dn_backend *be = p->layer->net->dev->be;
 	double rate = u->rate * (double)p->lr_scale, decay = p->decay ? u->decay : 0;
 	struct dn_adam a = {
-		.scale = (float)(1 / (double)u->images), .rate = (float)rate,
-		.beta1 = (float)u->beta1, .one_minus_beta1 = (float)(1 - u->beta1),
-		.beta2 = (float)u->beta2, .one_minus_beta2 = (float)(1 - u->beta2),
+		.scale = (float)(1 / (double)u->images),
+		.rate = (float)rate,
+		.beta1 = (float)u->beta1,
+		.one_minus_beta1 = (float)(1 - u->beta1),
+		.beta2 = (float)u->beta2,
+		.one_minus_beta2 = (float)(1 - u->beta2),
 		.correct1 = (float)(1 / (1 - pow(u->beta1, (double)u->step))),
 		.correct2 = (float)(1 / (1 - pow(u->beta2, (double)u->step))),
 		.eps = (float)u->eps,
@@ -39,8 +42,8 @@ static int adam_range(struct dn_stream *st, const struct dn_param *p, const stru
 
 /* The factors are computed in double and rounded to float once, here; the op works in float. So they are the same for
  * every element of a param, whoever owns it. */
-int dn_optim_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w,
-		   const float *g, float *const *state)
+int dn_optim_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w, const float *g,
+		   float *const *state)
 {
 	if (n == 0)
 		return 0;

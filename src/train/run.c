@@ -11,8 +11,8 @@
 #include "train/loop_priv.h"
 #include "train/metric.h"
 
-#define BACKUP_EVERY 1000               /* updates between BASE.backup, as Darknet's classifier */
-#define LAST_EVERY 100                  /* updates between BASE_last.weights */
+#define BACKUP_EVERY 1000 /* updates between BASE.backup, as Darknet's classifier */
+#define LAST_EVERY 100	  /* updates between BASE_last.weights */
 
 static double since(int64_t start_ns)
 {
@@ -34,7 +34,7 @@ static int save_weights(struct dn_loop *l, const char *rest)
 	int64_t start = dn_now_ns(), bytes = 0;
 	int err;
 
-	snprintf(path, sizeof(path), "%s/%s%s", l->backup, l->base, rest);       /* fits: check_config() has looked */
+	snprintf(path, sizeof(path), "%s/%s%s", l->backup, l->base, rest); /* fits: check_config() has looked */
 	err = dn_weights_save(l->net, path, l->seen, -1, &l->g, &bytes);
 	return err ? err : tell_saved(l, path, bytes, since(start));
 }
@@ -42,9 +42,13 @@ static int save_weights(struct dn_loop *l, const char *rest)
 static int save_ckpt(struct dn_loop *l)
 {
 	struct dn_ckpt_state s = {
-		.step = dn_loop_batch_number(l), .seen = l->seen, .seed = l->c.seed,
-		.batch = l->net->batch, .subdivisions = l->net->subdivisions,
-		.data_length = l->train->n, .data_hash = l->train->hash,
+		.step = dn_loop_batch_number(l),
+		.seen = l->seen,
+		.seed = l->c.seed,
+		.batch = l->net->batch,
+		.subdivisions = l->net->subdivisions,
+		.data_length = l->train->n,
+		.data_hash = l->train->hash,
 	};
 	char path[LOOP_PATH_MAX];
 	int64_t start = dn_now_ns(), bytes = 0;
@@ -171,7 +175,10 @@ static void account(const struct dn_loop *l, struct log_rank *r)
 static int end_log(struct dn_loop *l, double seconds)
 {
 	struct log_end e = {
-		.steps = l->n_steps, .seconds = seconds, .peak_rss_bytes = dn_peak_rss_bytes(), .world = l->g.world,
+		.steps = l->n_steps,
+		.seconds = seconds,
+		.peak_rss_bytes = dn_peak_rss_bytes(),
+		.world = l->g.world,
 	};
 	double allocs = (double)l->allocs;
 	struct log_rank mine;

@@ -21,13 +21,14 @@ bool dn_loop_sizes(const struct dn_net *net, uint64_t seed, struct dn_resize *ou
 int dn_loop_plan_sizes(struct dn_net *net)
 {
 	struct dn_resize r;
-	int64_t (*sizes)[2];
+	int64_t(*sizes)[2];
 	int err;
 
 	if (!dn_loop_sizes(net, 0, &r))
 		return 0;
 	if (!net->w)
-		return dn_section_fail(net->cfg->net, "random", -EINVAL, "random=1 changes width and height, and this input has none");
+		return dn_section_fail(net->cfg->net, "random", -EINVAL,
+				       "random=1 changes width and height, and this input has none");
 	sizes = dn_calloc((size_t)r.n, sizeof(*sizes));
 	if (!sizes)
 		return -ENOMEM;
@@ -62,16 +63,20 @@ int loop_check_sizes(struct dn_loop *l)
 	if (!l->resize.every)
 		return 0;
 	if (!l->train->any_size)
-		return dn_section_fail(net->cfg->net, "random", -EINVAL, "random=1 is for lists of images: those of %s are all of "
-				       "%lld x %lld", l->train->path, (long long)l->train->w, (long long)l->train->h);
+		return dn_section_fail(net->cfg->net, "random", -EINVAL,
+				       "random=1 is for lists of images: those of %s are all of "
+				       "%lld x %lld",
+				       l->train->path, (long long)l->train->w, (long long)l->train->h);
 	for (int64_t i = 0; i < l->resize.n && !err; i++) {
 		int64_t side = l->resize.step * (l->resize.first + i);
 
 		err = dn_net_resize(net, side, side);
 		if (!err && net->truths != truths)
-			err = dn_section_fail(net->cfg->net, "random", -EINVAL, "random=1: the net wants targets of %lld numbers at "
-					      "%lld x %lld and of %lld at %lld x %lld", (long long)truths, (long long)l->w,
-					      (long long)l->h, (long long)net->truths, (long long)side, (long long)side);
+			err = dn_section_fail(net->cfg->net, "random", -EINVAL,
+					      "random=1: the net wants targets of %lld numbers at "
+					      "%lld x %lld and of %lld at %lld x %lld",
+					      (long long)truths, (long long)l->w, (long long)l->h, (long long)net->truths,
+					      (long long)side, (long long)side);
 	}
 	return err ? err : loop_base_size(l);
 }

@@ -21,7 +21,7 @@
 #include "io/weights.h"
 #include "train/local.h"
 
-#define SQUARE 1536                     /* side of the matrices */
+#define SQUARE 1536 /* side of the matrices */
 #define RUNS_MAX 99
 
 struct bench {
@@ -37,7 +37,7 @@ struct bench {
 	struct dn_cfg *cfg;
 	struct dn_net *net;
 	float *x, *t;
-	float *a, *b, *c;               /* square matrices */
+	float *a, *b, *c; /* square matrices */
 	uint64_t step;
 	char dir[64], cfg_copy[96], weights[96];
 
@@ -194,7 +194,7 @@ static void open_peer(struct bench *b)
 	*(void **)&b->predict = dlsym(b->lib, "network_predict");
 	if (!parse || !load || !b->predict)
 		die("the peer lacks parse_network_cfg, load_weights or network_predict");
-	quiet = freopen("/dev/null", "w", stderr);      /* it lists its layers there */
+	quiet = freopen("/dev/null", "w", stderr); /* it lists its layers there */
 	b->peer_net = parse(b->cfg_copy);
 	load(b->peer_net, b->weights);
 	(void)quiet;
@@ -204,7 +204,8 @@ static double sgemm_once(struct bench *b)
 {
 	double start = now();
 
-	must(b->be->gemm(b->net->compute, false, false, SQUARE, SQUARE, SQUARE, 1, b->a, SQUARE, b->b, SQUARE, 0, b->c, SQUARE), "gemm");
+	must(b->be->gemm(b->net->compute, false, false, SQUARE, SQUARE, SQUARE, 1, b->a, SQUARE, b->b, SQUARE, 0, b->c, SQUARE),
+	     "gemm");
 	return now() - start;
 }
 
@@ -213,7 +214,7 @@ static double time_ours(struct bench *b)
 	int n = 0;
 	double start = now(), t;
 
-	do {                            /* as long as a product of the matrices at least */
+	do { /* as long as a product of the matrices at least */
 		ours_once(b);
 		n++;
 		t = now() - start;
@@ -248,9 +249,9 @@ static void race(struct bench *b)
 	}
 	g = 2. * SQUARE * SQUARE * SQUARE / median(sgemm, b->runs) * 1e-9;
 	o = median(ours, b->runs);
-	printf("bench: %s net=%s size=%lld batch=%lld threads=%d seconds=%.5f gflops=%.1f sgemm_gflops=%.1f of_sgemm=%.3f", b->verb,
-	       strrchr(b->path, '/') ? strrchr(b->path, '/') + 1 : b->path, (long long)b->net->w, (long long)b->net->local, b->threads, o,
-	       flops / o * 1e-9, g, flops / o * 1e-9 / g);
+	printf("bench: %s net=%s size=%lld batch=%lld threads=%d seconds=%.5f gflops=%.1f sgemm_gflops=%.1f of_sgemm=%.3f",
+	       b->verb, strrchr(b->path, '/') ? strrchr(b->path, '/') + 1 : b->path, (long long)b->net->w,
+	       (long long)b->net->local, b->threads, o, flops / o * 1e-9, g, flops / o * 1e-9 / g);
 	if (b->peer) {
 		double p = median(peer, b->runs);
 
@@ -261,9 +262,12 @@ static void race(struct bench *b)
 
 /* --- where the time goes --- */
 
-#define OPS(X) X(conv_forward) X(conv_backward_weights) X(conv_backward_data) X(bias_act) X(bias_backward) X(act_backward) \
-	X(bn_forward_train) X(bn_forward) X(bn_backward) X(maxpool_forward) X(maxpool_backward) X(axpby) X(zero) X(gemm) X(sgd) \
-	X(sum_tree) X(copy) X(count_nonfinite) X(shortcut_forward) X(copy_rows)
+/* clang-format off */
+#define OPS(X) \
+	X(conv_forward) X(conv_backward_weights) X(conv_backward_data) X(bias_act) X(bias_backward) X(act_backward) \
+	X(bn_forward_train) X(bn_forward) X(bn_backward) X(maxpool_forward) X(maxpool_backward) X(axpby) X(zero) X(gemm) \
+	X(sgd) X(sum_tree) X(copy) X(count_nonfinite) X(shortcut_forward) X(copy_rows)
+/* clang-format on */
 #define NUMBER(op) OP_##op,
 enum { OPS(NUMBER) OP_COUNT };
 #define NAME(op) #op,
@@ -280,37 +284,51 @@ static const struct dn_backend *real;
 		op_time[OP_##op] += now() - start; \
 		return err; \
 	}
-TIMED(conv_forward, (struct dn_stream *st, struct dn_conv *cv, const float *x, const float *w, const void *p, const float *b, float *y,
-		     void *ws), (st, cv, x, w, p, b, y, ws))
-TIMED(conv_backward_weights, (struct dn_stream *st, struct dn_conv *cv, const float *x, const float *dy, float *dw, void *ws),
+TIMED(conv_forward,
+      (struct dn_stream * st, struct dn_conv *cv, const float *x, const float *w, const void *p, const float *b, float *y,
+       void *ws),
+      (st, cv, x, w, p, b, y, ws))
+TIMED(conv_backward_weights, (struct dn_stream * st, struct dn_conv *cv, const float *x, const float *dy, float *dw, void *ws),
       (st, cv, x, dy, dw, ws))
-TIMED(conv_backward_data, (struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx, bool acc, void *ws),
+TIMED(conv_backward_data,
+      (struct dn_stream * st, struct dn_conv *cv, const float *dy, const float *w, float *dx, bool acc, void *ws),
       (st, cv, dy, w, dx, acc, ws))
-TIMED(bias_act, (struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *x, const float *b, enum dn_act a),
+TIMED(bias_act, (struct dn_stream * st, int64_t n, int64_t c, int64_t hw, float *x, const float *b, enum dn_act a),
       (st, n, c, hw, x, b, a))
-TIMED(bias_backward, (struct dn_stream *st, int64_t n, int64_t c, int64_t hw, const float *dy, float *db), (st, n, c, hw, dy, db))
-TIMED(act_backward, (struct dn_stream *st, enum dn_act a, int64_t n, const float *y, float *dy), (st, a, n, y, dy))
-TIMED(bn_forward_train, (struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *s, const float *b, float *m,
-			 float *v, float *y), (st, d, x, s, b, m, v, y))
-TIMED(bn_forward, (struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *s, const float *b, const float *m,
-		   const float *v, float *y), (st, d, x, s, b, m, v, y))
-TIMED(bn_backward, (struct dn_stream *st, const struct dn_bn_desc *d, bool f, const float *x, const float *m, const float *v,
-		    const float *s, const float *dy, float *dx, bool acc, float *ds, float *db),
+TIMED(bias_backward, (struct dn_stream * st, int64_t n, int64_t c, int64_t hw, const float *dy, float *db),
+      (st, n, c, hw, dy, db))
+TIMED(act_backward, (struct dn_stream * st, enum dn_act a, int64_t n, const float *y, float *dy), (st, a, n, y, dy))
+TIMED(bn_forward_train,
+      (struct dn_stream * st, const struct dn_bn_desc *d, const float *x, const float *s, const float *b, float *m, float *v,
+       float *y),
+      (st, d, x, s, b, m, v, y))
+TIMED(bn_forward,
+      (struct dn_stream * st, const struct dn_bn_desc *d, const float *x, const float *s, const float *b, const float *m,
+       const float *v, float *y),
+      (st, d, x, s, b, m, v, y))
+TIMED(bn_backward,
+      (struct dn_stream * st, const struct dn_bn_desc *d, bool f, const float *x, const float *m, const float *v, const float *s,
+       const float *dy, float *dx, bool acc, float *ds, float *db),
       (st, d, f, x, m, v, s, dy, dx, acc, ds, db))
-TIMED(maxpool_forward, (struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y, int32_t *i), (st, d, x, y, i))
-TIMED(maxpool_backward, (struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, const int32_t *i, float *dx, bool acc),
+TIMED(maxpool_forward, (struct dn_stream * st, const struct dn_pool_desc *d, const float *x, float *y, int32_t *i),
+      (st, d, x, y, i))
+TIMED(maxpool_backward,
+      (struct dn_stream * st, const struct dn_pool_desc *d, const float *dy, const int32_t *i, float *dx, bool acc),
       (st, d, dy, i, dx, acc))
-TIMED(axpby, (struct dn_stream *st, int64_t n, float a, const float *x, float b, float *y), (st, n, a, x, b, y))
-TIMED(zero, (struct dn_stream *st, void *p, size_t n), (st, p, n))
-TIMED(gemm, (struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float al, const float *a, int64_t lda,
-	     const float *b, int64_t ldb, float be, float *c, int64_t ldc), (st, ta, tb, m, n, k, al, a, lda, b, ldb, be, c, ldc))
-TIMED(sgd, (struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float r, float m, float d), (st, n, w, v, g, r, m, d))
-TIMED(sum_tree, (struct dn_stream *st, int64_t n, int k, const float *const *p, float *out, bool acc), (st, n, k, p, out, acc))
-TIMED(copy, (struct dn_stream *st, void *d, const void *s, size_t n), (st, d, s, n))
-TIMED(count_nonfinite, (struct dn_stream *st, int64_t n, const float *x, int64_t *c), (st, n, x, c))
-TIMED(shortcut_forward, (struct dn_stream *st, const struct dn_shortcut_desc *d, const float *a, const float *s, float *y),
+TIMED(axpby, (struct dn_stream * st, int64_t n, float a, const float *x, float b, float *y), (st, n, a, x, b, y))
+TIMED(zero, (struct dn_stream * st, void *p, size_t n), (st, p, n))
+TIMED(gemm,
+      (struct dn_stream * st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float al, const float *a, int64_t lda,
+       const float *b, int64_t ldb, float be, float *c, int64_t ldc),
+      (st, ta, tb, m, n, k, al, a, lda, b, ldb, be, c, ldc))
+TIMED(sgd, (struct dn_stream * st, int64_t n, float *w, float *v, const float *g, float r, float m, float d),
+      (st, n, w, v, g, r, m, d))
+TIMED(sum_tree, (struct dn_stream * st, int64_t n, int k, const float *const *p, float *out, bool acc), (st, n, k, p, out, acc))
+TIMED(copy, (struct dn_stream * st, void *d, const void *s, size_t n), (st, d, s, n))
+TIMED(count_nonfinite, (struct dn_stream * st, int64_t n, const float *x, int64_t *c), (st, n, x, c))
+TIMED(shortcut_forward, (struct dn_stream * st, const struct dn_shortcut_desc *d, const float *a, const float *s, float *y),
       (st, d, a, s, y))
-TIMED(copy_rows, (struct dn_stream *st, int64_t r, int64_t n, const float *s, int64_t ss, float *d, int64_t ds, bool acc),
+TIMED(copy_rows, (struct dn_stream * st, int64_t r, int64_t n, const float *s, int64_t ss, float *d, int64_t ds, bool acc),
       (st, r, n, s, ss, d, ds, acc))
 
 /* layers: the time of each through its own table of functions */
@@ -367,7 +385,8 @@ static void profile(struct bench *b)
 	printf("%-3s %-14s %10s %10s %10s %10s\n", "", "layer", "forward ms", "GFLOP/s", "backw. ms", "GFLOP/s");
 	for (int i = 0; i < net->n_layers; i++) {
 		struct dn_layer *l = &net->layers[i];
-		double f = layer_time[0][i] / b->runs, w = layer_time[1][i] / b->runs, flops = (double)l->flops * (double)l->batch * 1e-9;
+		double f = layer_time[0][i] / b->runs, w = layer_time[1][i] / b->runs,
+		       flops = (double)l->flops * (double)l->batch * 1e-9;
 
 		printf("%3d %-14s %10.3f %10.1f %10.3f %10.1f\n", i, ops[i].name, f * 1e3, f > 0 ? flops / f : 0, w * 1e3,
 		       w > 0 ? 2 * flops / w : 0);
@@ -408,7 +427,8 @@ int main(int argc, char **argv)
 	struct bench b = { .batch = 1, .runs = 5 };
 
 	if (argc < 4 || (strcmp(argv[1], "forward") && strcmp(argv[1], "train")) || atoi(argv[3]) < 1) {
-		fprintf(stderr, "bench: usage: bench forward|train CFG THREADS [batch=N] [size=N] [runs=N] [peer=LIBRARY] [profile=1]\n");
+		fprintf(stderr,
+			"bench: usage: bench forward|train CFG THREADS [batch=N] [size=N] [runs=N] [peer=LIBRARY] [profile=1]\n");
 		return 2;
 	}
 	b.verb = argv[1];

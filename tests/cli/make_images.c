@@ -26,7 +26,8 @@ int main(int argc, char **argv)
 		for (int y = 0; y < h; y++)
 			for (int x = 0; x < w; x++)
 				for (int c = 0; c < 3; c++)
-					p[(y * w + x) * 3 + c] = (unsigned char)(128 + 60 * sin(.1 * (k + 1) * x + c + .3 * i) + 60 * cos(.7 * k + 2 * c));
+					p[(y * w + x) * 3 + c] = (unsigned char)(128 + 60 * sin(.1 * (k + 1) * x + c + .3 * i) +
+										 60 * cos(.7 * k + 2 * c));
 		snprintf(path, sizeof(path), "%s/c%d_%d.jpg", argv[1], k, i);
 		if (!stbi_write_jpg(path, w, h, 3, p, 90))
 			return 1;

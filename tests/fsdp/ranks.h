@@ -7,7 +7,11 @@
 
 #define RANKS_MAX 4
 
-struct ranks_arg { int rank; void *job; void (*fn)(int rank, void *job); };
+struct ranks_arg {
+	int rank;
+	void *job;
+	void (*fn)(int rank, void *job);
+};
 
 static inline void *ranks_main(void *arg)
 {

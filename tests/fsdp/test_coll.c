@@ -9,12 +9,12 @@ struct job {
 	int64_t len;
 	bool acc;
 	size_t piece;
-	int silent;                     /* rank that does not take part, -1 = none */
+	int silent; /* rank that does not take part, -1 = none */
 	int64_t timeout_ms;
 	int err[RANKS_MAX];
 	char msg[RANKS_MAX][512];
 	float *out[RANKS_MAX];
-	pthread_barrier_t end;          /* nobody frees what others may still read */
+	pthread_barrier_t end; /* nobody frees what others may still read */
 };
 
 static struct dn_device *open_device(int64_t timeout_ms)
@@ -170,7 +170,7 @@ static void reduce_rank(int rank, void *arg)
 
 static void reduce_is_the_tree_sum_over_ranks_bit_for_bit(void)
 {
-	static const int64_t lens[] = { 1, 16, 17, 333 };       /* pieces of 16 floats: one, two, many, a short last one */
+	static const int64_t lens[] = { 1, 16, 17, 333 }; /* pieces of 16 floats: one, two, many, a short last one */
 
 	for (int world = 1; world <= 4; world++)
 		for (int k = 0; k < 8; k++) {
@@ -328,7 +328,7 @@ static void control_late_rank(int rank, void *arg)
 
 	CHECK_OK(fsdp_mesh_create_local(&m, j->hub, rank, j->timeout_ms));
 	fsdp_mesh_group(m, &g);
-	if (j->acc)                     /* on the device's progress thread */
+	if (j->acc) /* on the device's progress thread */
 		CHECK_OK(fsdp_control_attach(&m->control, dev));
 	if (rank != j->silent) {
 		int err = dn_fail(-EIO, "own trouble");

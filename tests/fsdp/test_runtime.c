@@ -8,7 +8,7 @@
 #define CLASSES 6
 #define SIDE 8
 #define INPUTS (2 * SIDE * SIDE)
-#define BATCH 24                        /* E: splits over 1 to 4 ranks at up to 2 subdivisions */
+#define BATCH 24 /* E: splits over 1 to 4 ranks at up to 2 subdivisions */
 
 /* blocks of uneven sizes, none a multiple of anything; the pool's block has no params */
 #define NET(bn, sub) \
@@ -22,20 +22,20 @@
 
 struct job {
 	int world, limit, depth, grad_slots;
-	int steps;                      /* 0: one backward without update, -1: only initial values */
+	int steps; /* 0: one backward without update, -1: only initial values */
 	enum fsdp_prefetch prefetch;
 	const char *cfg;
-	bool plain;                     /* the local store */
-	bool evaluate;                  /* a pass between the steps */
+	bool plain;    /* the local store */
+	bool evaluate; /* a pass between the steps */
 	const char *backend;
 	struct fsdp_hub *hub;
 	pthread_barrier_t line;
-	void (*look)(struct job *j, int rank, struct dn_net *net);      /* after the steps, on every rank */
-	int64_t n_values, n_trained;    /* of all params, in file order */
-	float *values, *states, *grads; /* of rank 0 */
-	double loss[32];                /* summed over ranks, per step */
+	void (*look)(struct job *j, int rank, struct dn_net *net); /* after the steps, on every rank */
+	int64_t n_values, n_trained;				   /* of all params, in file order */
+	float *values, *states, *grads;				   /* of rank 0 */
+	double loss[32];					   /* summed over ranks, per step */
 	double losses[RANKS_MAX][32];
-	uint64_t n_allocs;              /* of steps after the first, world 1 only */
+	uint64_t n_allocs; /* of steps after the first, world 1 only */
 };
 
 struct rank_run {
@@ -49,7 +49,13 @@ struct rank_run {
 
 static struct job job_of(int world, const char *cfg)
 {
-	return (struct job){ .world = world, .steps = 3, .limit = 2, .depth = 1, .grad_slots = 2, .prefetch = FSDP_PRE, .cfg = cfg,
+	return (struct job){ .world = world,
+			     .steps = 3,
+			     .limit = 2,
+			     .depth = 1,
+			     .grad_slots = 2,
+			     .prefetch = FSDP_PRE,
+			     .cfg = cfg,
 			     .backend = "ref" };
 }
 
@@ -64,8 +70,12 @@ static void job_fini(struct job *j)
 static int build(struct rank_run *r, struct job *j, int rank)
 {
 	const struct dn_net_options opt = { .rank = rank, .world = j->world, .train = true, .seed = 3, .keep_output = -1 };
-	const struct fsdp_options o = { .blocks = "auto", .limit = j->limit, .grad_slots = j->grad_slots, .prefetch = j->prefetch,
-					.depth = j->depth, .timeout_ms = 20000 };
+	const struct fsdp_options o = { .blocks = "auto",
+					.limit = j->limit,
+					.grad_slots = j->grad_slots,
+					.prefetch = j->prefetch,
+					.depth = j->depth,
+					.timeout_ms = 20000 };
 	int err;
 
 	memset(r, 0, sizeof(*r));
@@ -196,7 +206,7 @@ static void run_rank(int rank, void *arg)
 			CHECK_OK(dn_net_forward(r.net));
 		}
 	}
-	if (j->steps == 0) {            /* one backward, no update */
+	if (j->steps == 0) { /* one backward, no update */
 		CHECK_OK(r.net->store.ops->begin(r.net->store.self, r.net, 1));
 		for (int64_t m = 0; m < r.net->subdivisions; m++)
 			CHECK_OK(microbatch(&r, rank, 0, m, &dummy));
@@ -295,8 +305,12 @@ static void every_world_trains_as_one_process(void)
 /* B3: how far ahead is gathered changes no bit */
 static void slots_prefetch_and_depth_change_no_bit(void)
 {
-	static const struct { int limit, depth, grad_slots; enum fsdp_prefetch p; } ways[] = {
-		{ 1, 0, 1, FSDP_PRE }, { 2, 1, 1, FSDP_POST }, { 2, 1, 2, FSDP_NONE }, { 3, 2, 2, FSDP_PRE }, { 4, 3, 4, FSDP_POST },
+	static const struct {
+		int limit, depth, grad_slots;
+		enum fsdp_prefetch p;
+	} ways[] = {
+		{ 1, 0, 1, FSDP_PRE }, { 2, 1, 1, FSDP_POST }, { 2, 1, 2, FSDP_NONE },
+		{ 3, 2, 2, FSDP_PRE }, { 4, 3, 4, FSDP_POST },
 	};
 	struct job a = job_of(3, NET(BN, "2"));
 
@@ -381,7 +395,7 @@ static void counted_traffic_is_the_planned(void)
 		struct job j = job_of(world, NET(BN, "2"));
 
 		j.look = look_traffic;
-		j.evaluate = true;      /* does not count */
+		j.evaluate = true; /* does not count */
 		job_run(&j);
 		job_fini(&j);
 	}
@@ -399,7 +413,7 @@ static void look_memory(struct job *j, int rank, struct dn_net *net)
 			struct dn_mem_stats s;
 
 			dn_mem_stats((enum dn_region)k, &s);
-			if (k == DN_MEM_ACTIVATIONS) {  /* there is no loader here */
+			if (k == DN_MEM_ACTIVATIONS) { /* there is no loader here */
 				CHECK_OK(dn_loop_input_bytes(net, &ring));
 				planned -= ring;
 			}
@@ -480,7 +494,7 @@ static void log_text(const struct fsdp_runtime *rt, char *out, size_t cap)
 
 	*out = '\0';
 	for (int64_t i = 0; i < rt->n_log && at < cap; i++) {
-		static const char letters[] = "GFRBSUT";        /* gather forward release backward reduce(S) update stats(T) */
+		static const char letters[] = "GFRBSUT"; /* gather forward release backward reduce(S) update stats(T) */
 
 		at += (size_t)snprintf(out + at, cap - at, "%s%c%d", i ? " " : "", letters[rt->log[i].kind], rt->log[i].block);
 	}
@@ -564,7 +578,7 @@ static void values_that_were_never_written_are_refused(void)
 	CHECK_OK_FATAL(fsdp_hub_create(&j.hub, 1));
 	CHECK_OK_FATAL(build(&r, &j, 0));
 	s = r.net->store.self;
-	s->written[s->plan->tensor_of_param[2]] = 0;    /* as if nobody had filled it */
+	s->written[s->plan->tensor_of_param[2]] = 0; /* as if nobody had filled it */
 	images(&r, 0, 0);
 	r.net->training = false;
 	CHECK_FAILS(dn_net_forward(r.net), -EINVAL, "elements 0 to 7 of 2.biases were never written");

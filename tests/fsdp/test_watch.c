@@ -51,7 +51,7 @@ static int end_of(const char *name, int seconds)
 	}
 	(void)close(fd[1]);
 	CHECK_EQ(read(fd[0], &rank, sizeof(rank)), sizeof(rank));
-	CU_ASSERT_FATAL(rank > 1);      /* the one number written, after the watch has begun */
+	CU_ASSERT_FATAL(rank > 1); /* the one number written, after the watch has begun */
 	CHECK_EQ(kill(rank, SIGTERM), 0);
 	/* whatever the rank leaves behind does not hold our output */
 	CHECK_EQ(read(fd[0], &x, 1), 0);

@@ -13,7 +13,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-static void make_seeds(const char *folder);     /* each fuzzer's own */
+static void make_seeds(const char *folder); /* each fuzzer's own */
 
 static void fuzz_silent(void *arg, const char *line)
 {

@@ -6,7 +6,8 @@
 #include "fuzz_net.h"
 #include "io/ckpt.h"
 
-static const char cfg[] = "[net]\nbatch=2\ninputs=3\nlearning_rate=.1\n[connected]\noutput=2\nbatch_normalize=1\nactivation=linear\n"
+static const char cfg[] =
+	"[net]\nbatch=2\ninputs=3\nlearning_rate=.1\n[connected]\noutput=2\nbatch_normalize=1\nactivation=linear\n"
 	"[cost]\ntype=sse\n";
 
 /* FOLDER/5 of a net whose values are the initial ones */
@@ -30,7 +31,7 @@ static void make_seeds(const char *folder)
 	if (dn_file_read(fuzz_path("ckpt/5/meta.json"), 1 << 20, &text, &n))
 		abort();
 	fuzz_seed(folder, "meta", text, n);
-	check = strstr(text, "\"check\"");      /* without it damage of the head goes further */
+	check = strstr(text, "\"check\""); /* without it damage of the head goes further */
 	if (!check)
 		abort();
 	memcpy(check, "\"chuck\"", 7);

@@ -7,8 +7,10 @@ static void make_seeds(const char *folder)
 {
 	static const char *const seeds[] = {
 		"classes=10\r\ntrain  = a.list\r\nvalid=b.list\r\nlabels=l.names\r\nbackup=out/\r\nnames=n.names\r\ntop=5\r\n",
-		"\xef\xbb\xbf" "format=idx\ntrain=x-idx3\ntrain_labels=y\nvalid=v\nvalid_labels=w\nshuffle=replace # c\n",
-		"format=npy\ntrain=a.npy\ntrain_truth=b.npy\nclasses=2\nshuffle=0\n", "format = cifar\ntree=t\ntop=99999999999\nclasses=-1\n",
+		"\xef\xbb\xbf"
+		"format=idx\ntrain=x-idx3\ntrain_labels=y\nvalid=v\nvalid_labels=w\nshuffle=replace # c\n",
+		"format=npy\ntrain=a.npy\ntrain_truth=b.npy\nclasses=2\nshuffle=0\n",
+		"format = cifar\ntree=t\ntop=99999999999\nclasses=-1\n",
 	};
 
 	for (int i = 0; i < 4; i++)

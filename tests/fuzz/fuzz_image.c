@@ -40,8 +40,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	static struct image_arena a;
 	static float out[3 * 24 * 24];
-	static const struct dn_augment all = { .min_ratio = .5, .max_ratio = 2, .angle = 90, .aspect = 2, .hue = .5, .saturation = 3,
-					       .exposure = 3, .flip = true };
+	static const struct dn_augment all = {
+		.min_ratio = .5, .max_ratio = 2, .angle = 90, .aspect = 2, .hue = .5, .saturation = 3, .exposure = 3, .flip = true
+	};
 	struct dn_view v;
 
 	if (!n || (!a.base && image_arena_init(&a, IMAGE_ARENA_ONCE)))

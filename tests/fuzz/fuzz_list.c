@@ -8,8 +8,11 @@
 static void make_seeds(const char *folder)
 {
 	SEED("one", "a/cat.jpg\r\nb/dog.jpg\n\1cat\ndog\n\1cat -1\ndog 0\n\1classes=2\n");
-	SEED("bom", "\xef\xbb\xbf" "cat\n\n\1cat\ncat\n\1" "a -1\nb -1");
-	SEED("cifar", "x,y\1\1\1" "format=cifar");
+	SEED("bom", "\xef\xbb\xbf"
+		    "cat\n\n\1cat\ncat\n\1"
+		    "a -1\nb -1");
+	SEED("cifar", "x,y\1\1\1"
+		      "format=cifar");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
@@ -28,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		p += k + (end && i < 3);
 		n -= k + (end && i < 3);
 	}
-	if (!dn_datafile_read(&d, keys[3], false))      /* whatever its keys name is not opened */
+	if (!dn_datafile_read(&d, keys[3], false)) /* whatever its keys name is not opened */
 		dn_datafile_destroy(d);
 	x = malloc(8 * 8 * 3 * sizeof(*x));
 	for (int k = 0; k < 4; k++) {
@@ -38,8 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 
 		if (k == 3)
 			c = (struct dn_dataset_config){ .inputs = 3072 };
-		snprintf(text, sizeof(text), "train=%s\nvalid=%s\n%s%s\n%s%s\n%s\n", keys[0], keys[0], k < 3 ? "labels=" : "#", keys[1],
-			 k == 2 ? "tree=" : "#", keys[2], k == 3 ? "format=cifar" : "");
+		snprintf(text, sizeof(text), "train=%s\nvalid=%s\n%s%s\n%s%s\n%s\n", keys[0], keys[0], k < 3 ? "labels=" : "#",
+			 keys[1], k == 2 ? "tree=" : "#", keys[2], k == 3 ? "format=cifar" : "");
 		fuzz_put(fuzz_path("t.data"), text, strlen(text));
 		d = NULL;
 		if (dn_datafile_read(&d, fuzz_path("t.data"), true))

@@ -9,8 +9,8 @@ static void make_seeds(const char *folder)
 
 	for (int i = 0; i < 4; i++) {
 		char p[200];
-		int n = snprintf(p, sizeof(p), "\x93NUMPY%c%c%c%c{'descr': '%s', 'fortran_order': False, 'shape': (2, 3), }\n", 1, 1, 60, 1,
-				 types[i]);
+		int n = snprintf(p, sizeof(p), "\x93NUMPY%c%c%c%c{'descr': '%s', 'fortran_order': False, 'shape': (2, 3), }\n", 1,
+				 1, 60, 1, types[i]);
 
 		p[7] = 0;
 		p[8] = (char)(n - 10);
@@ -32,5 +32,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 			sum += dn_npy_float(&a, i, i & 1);
 		dn_npy_close(&a);
 	}
-	return sum == 1.25e-300 ? -1 : 0;       /* never; keeps the reads */
+	return sum == 1.25e-300 ? -1 : 0; /* never; keeps the reads */
 }

@@ -5,9 +5,10 @@
 #define HEAD "[net]\nbatch=1\nwidth=2\nheight=2\nchannels=2\n"
 
 static const char *const cfgs[] = {
-	HEAD "[convolutional]\nfilters=3\nsize=1\nbatch_normalize=1\nactivation=linear\n[connected]\noutput=4\nactivation=linear\n",
+	HEAD
+	"[convolutional]\nfilters=3\nsize=1\nbatch_normalize=1\nactivation=linear\n[connected]\noutput=4\nactivation=linear\n",
 	HEAD "[convolutional]\nfilters=2\nsize=1\nflipped=1\nactivation=linear\n[connected]\noutput=3\nbatch_normalize=1\n"
-	"dontloadscales=1\nactivation=linear\n[connected]\noutput=2\nactivation=linear\ndontload=1\n",
+	     "dontloadscales=1\nactivation=linear\n[connected]\noutput=2\nactivation=linear\ndontload=1\n",
 };
 
 static void make_seeds(const char *folder)
@@ -43,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 			int check = dn_weights_check(nets[i], path, partial, &info);
 			int load = dn_weights_load(nets[i], path, -1, partial, &info);
 
-			if (check && !load)             /* what passes no check may not be loaded */
+			if (check && !load) /* what passes no check may not be loaded */
 				abort();
 		}
 		(void)dn_weights_load(nets[i], path, 1, true, &info);

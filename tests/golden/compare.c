@@ -177,7 +177,7 @@ static int compare_max(char **a)
 	for (size_t i = 0; i < n; i++) {
 		double d = fabs((double)x[i] - y[i]);
 
-		if (!(d <= diff)) {             /* a NaN counts as worst */
+		if (!(d <= diff)) { /* a NaN counts as worst */
 			diff = d;
 			worst = i;
 			if (isnan(d))
@@ -185,8 +185,8 @@ static int compare_max(char **a)
 		}
 		top = fmax(top, fabs((double)y[i]));
 	}
-	printf("%.2e of the largest magnitude %.3g (number %zu of %zu: %.9g, wanted %.9g)\n", top > 0 ? diff / top : diff, top, worst, n,
-	       n ? x[worst] : 0, n ? y[worst] : 0);
+	printf("%.2e of the largest magnitude %.3g (number %zu of %zu: %.9g, wanted %.9g)\n", top > 0 ? diff / top : diff, top,
+	       worst, n, n ? x[worst] : 0, n ? y[worst] : 0);
 	return !(n && isfinite(top) && diff <= tol * top);
 }
 

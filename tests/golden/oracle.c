@@ -158,13 +158,13 @@ static void init(char *cfg, uint64_t seed, char *out)
 		int fan = l->type == CONVOLUTIONAL ? l->size * l->size * l->c / (l->groups ? l->groups : 1) : l->inputs;
 		int nb = l->type == CONVOLUTIONAL ? l->n : l->outputs;
 		size_t nw = (size_t)fan * nb;
-		double range = sqrt(6.0 / fan);         /* variance 2 / fan-in */
+		double range = sqrt(6.0 / fan); /* variance 2 / fan-in */
 
 		if (l->type == CONVOLUTIONAL || l->type == CONNECTED) {
 			fill_uniform(l->biases, nb, -.2, .2);
 			fill_uniform(l->weights, nw, -range, range);
 		}
-		if (l->type == LOCAL) {         /* its own constructor fills the first place only */
+		if (l->type == LOCAL) { /* its own constructor fills the first place only */
 			range = sqrt(6.0 / (l->size * l->size * l->c));
 			fill_uniform(l->biases, l->outputs, -.2, .2);
 			fill_uniform(l->weights, local_weights(l), -range, range);
@@ -204,8 +204,8 @@ static void layout(char *cfg)
 	for (int i = 0; i < net->n; i++) {
 		layer *l = &net->layers[i];
 		int norm = norm_channels(l);
-		long weights = l->type == CONVOLUTIONAL ? (long)l->size * l->size * l->c / (l->groups ? l->groups : 1) * l->n :
-						    (long)l->inputs * l->outputs;
+		long weights = l->type == CONVOLUTIONAL ? (long)l->size * l->size * l->c / (l->groups ? l->groups : 1) * l->n
+							: (long)l->inputs * l->outputs;
 
 		if (l->type == LOCAL)
 			printf("oracle: %d.biases %d\noracle: %d.weights %zu\n", i, l->outputs, i, local_weights(l));
@@ -214,8 +214,8 @@ static void layout(char *cfg)
 		if (l->type == CONNECTED)
 			printf("oracle: %d.weights %ld\n", i, weights);
 		if (norm)
-			printf("oracle: %d.scales %d\noracle: %d.rolling_mean %d\noracle: %d.rolling_variance %d\n", i, norm, i, norm, i,
-			       norm);
+			printf("oracle: %d.scales %d\noracle: %d.rolling_mean %d\noracle: %d.rolling_variance %d\n", i, norm, i,
+			       norm, i, norm);
 		if (l->type == CONVOLUTIONAL)
 			printf("oracle: %d.weights %ld\n", i, weights);
 	}
@@ -296,8 +296,9 @@ int main(int argc, char **argv)
 	else if (argc == 8 && !strcmp(verb, "train"))
 		train(argv[2], argv[3], argv[4], argv[5], strtol(argv[6], NULL, 10), argv[7]);
 	else {
-		fprintf(stderr, "oracle: usage: init CFG SEED OUT | layers CFG | layout CFG | forward CFG WEIGHTS IN OUT [LAYER] |\n"
-				"    each CFG WEIGHTS IN PREFIX | train CFG WEIGHTS IN TRUTH STEPS OUT\n");
+		fprintf(stderr,
+			"oracle: usage: init CFG SEED OUT | layers CFG | layout CFG | forward CFG WEIGHTS IN OUT [LAYER] |\n"
+			"    each CFG WEIGHTS IN PREFIX | train CFG WEIGHTS IN TRUTH STEPS OUT\n");
 		return 2;
 	}
 	if (fflush(stdout))

@@ -74,7 +74,7 @@ static float tree(const float *x, int n)
 
 static void reduce_is_the_tree_sum(void)
 {
-	static const int64_t lens[] = { 1, 4096, 300001 };      /* pieces of 64 KiB: one, one, many and a short one */
+	static const int64_t lens[] = { 1, 4096, 300001 }; /* pieces of 64 KiB: one, one, many and a short one */
 	const size_t piece = 65536;
 
 	for (int k = 0; k < 3; k++) {
@@ -121,8 +121,8 @@ static void unequal(size_t sent)
 		err = ch->ops->test(ch, &q, &done);
 	if (rank == 1) {
 		CHECK_EQ(err, -EPROTO);
-		CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), sent < 400 ? "rank 0 sends 200 bytes, rank 1 waits for 400" :
-							     "rank 0 sends more bytes than rank 1 waits for"));
+		CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), sent < 400 ? "rank 0 sends 200 bytes, rank 1 waits for 400"
+								       : "rank 0 sends more bytes than rank 1 waits for"));
 	}
 }
 
@@ -134,13 +134,12 @@ static void message_of_another_size_is_an_error(void)
 	unequal(800);
 }
 
-static const struct check_case cases[] = {
-	{ "gather_brings_every_shard", gather_brings_every_shard },
-	{ "gather_of_more_than_one_message_is_whole", gather_of_more_than_one_message_is_whole },
-	{ "reduce_is_the_tree_sum", reduce_is_the_tree_sum },
-	{ "message_of_another_size_is_an_error", message_of_another_size_is_an_error },
-	{ NULL, NULL }
-};
+static const struct check_case cases[] = { { "gather_brings_every_shard", gather_brings_every_shard },
+					   { "gather_of_more_than_one_message_is_whole",
+					     gather_of_more_than_one_message_is_whole },
+					   { "reduce_is_the_tree_sum", reduce_is_the_tree_sum },
+					   { "message_of_another_size_is_an_error", message_of_another_size_is_an_error },
+					   { NULL, NULL } };
 
 int main(int argc, char **argv)
 {

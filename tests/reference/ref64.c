@@ -65,30 +65,52 @@ static void tensor_make(struct tensor *t, long n, int dec)
 static void set_key(struct layer *l, const char *k, const char *v)
 {
 	if (!l) {
-		if (!strcmp(k, "width")) net_w = atoi(v);
-		else if (!strcmp(k, "height")) net_h = atoi(v);
-		else if (!strcmp(k, "channels")) net_c = atoi(v);
-		else if (!strcmp(k, "inputs")) net_in = atol(v);
-		else if (!strcmp(k, "batch")) batch = atoi(v);
-		else if (!strcmp(k, "subdivisions")) subdiv = atoi(v);
-		else if (!strcmp(k, "learning_rate")) rate0 = atof(v);
-		else if (!strcmp(k, "momentum")) momentum = atof(v);
-		else if (!strcmp(k, "decay")) decay = atof(v);
-		else if (!strcmp(k, "policy") && strcmp(v, "constant")) die("policy: constant only");
+		if (!strcmp(k, "width"))
+			net_w = atoi(v);
+		else if (!strcmp(k, "height"))
+			net_h = atoi(v);
+		else if (!strcmp(k, "channels"))
+			net_c = atoi(v);
+		else if (!strcmp(k, "inputs"))
+			net_in = atol(v);
+		else if (!strcmp(k, "batch"))
+			batch = atoi(v);
+		else if (!strcmp(k, "subdivisions"))
+			subdiv = atoi(v);
+		else if (!strcmp(k, "learning_rate"))
+			rate0 = atof(v);
+		else if (!strcmp(k, "momentum"))
+			momentum = atof(v);
+		else if (!strcmp(k, "decay"))
+			decay = atof(v);
+		else if (!strcmp(k, "policy") && strcmp(v, "constant"))
+			die("policy: constant only");
 		return;
 	}
-	if (!strcmp(k, "filters") || !strcmp(k, "output")) l->n = atoi(v);
-	else if (!strcmp(k, "size")) l->size = atoi(v);
-	else if (!strcmp(k, "stride")) l->stride = atoi(v);
-	else if (!strcmp(k, "pad")) l->pad = atoi(v) ? -1 : l->pad;
-	else if (!strcmp(k, "padding")) l->pad = l->pad == -1 ? -1 : atoi(v);
-	else if (!strcmp(k, "groups")) l->groups = atoi(v);
-	else if (!strcmp(k, "dilation")) l->dilation = atoi(v);
-	else if (!strcmp(k, "batch_normalize")) l->bn = atoi(v);
-	else if (!strcmp(k, "activation")) snprintf(l->act, sizeof l->act, "%.15s", v);
-	else if (!strcmp(k, "alpha")) l->alpha = atof(v);
-	else if (!strcmp(k, "beta")) l->beta = atof(v);
-	else if (!strcmp(k, "learning_rate")) l->lr = atof(v);
+	if (!strcmp(k, "filters") || !strcmp(k, "output"))
+		l->n = atoi(v);
+	else if (!strcmp(k, "size"))
+		l->size = atoi(v);
+	else if (!strcmp(k, "stride"))
+		l->stride = atoi(v);
+	else if (!strcmp(k, "pad"))
+		l->pad = atoi(v) ? -1 : l->pad;
+	else if (!strcmp(k, "padding"))
+		l->pad = l->pad == -1 ? -1 : atoi(v);
+	else if (!strcmp(k, "groups"))
+		l->groups = atoi(v);
+	else if (!strcmp(k, "dilation"))
+		l->dilation = atoi(v);
+	else if (!strcmp(k, "batch_normalize"))
+		l->bn = atoi(v);
+	else if (!strcmp(k, "activation"))
+		snprintf(l->act, sizeof l->act, "%.15s", v);
+	else if (!strcmp(k, "alpha"))
+		l->alpha = atof(v);
+	else if (!strcmp(k, "beta"))
+		l->beta = atof(v);
+	else if (!strcmp(k, "learning_rate"))
+		l->lr = atof(v);
 	else if (!strcmp(k, "from") || !strcmp(k, "layers")) {
 		char *e;
 		for (const char *p = v; *p; p = *e ? e + 1 : e) {
@@ -254,21 +276,30 @@ static void save(const char *path, uint64_t seen)
 
 static double act(const char *a, double x)
 {
-	if (!strcmp(a, "linear")) return x;
-	if (!strcmp(a, "logistic")) return 1 / (1 + exp(-x));
-	if (!strcmp(a, "relu")) return x > 0 ? x : 0;
-	if (!strcmp(a, "leaky")) return x > 0 ? x : .1 * x;
-	if (!strcmp(a, "tanh")) return tanh(x);
+	if (!strcmp(a, "linear"))
+		return x;
+	if (!strcmp(a, "logistic"))
+		return 1 / (1 + exp(-x));
+	if (!strcmp(a, "relu"))
+		return x > 0 ? x : 0;
+	if (!strcmp(a, "leaky"))
+		return x > 0 ? x : .1 * x;
+	if (!strcmp(a, "tanh"))
+		return tanh(x);
 	die("activation");
 	return 0;
 }
 
 static double slope(const char *a, double y)
 {
-	if (!strcmp(a, "logistic")) return y * (1 - y);
-	if (!strcmp(a, "relu")) return y > 0;
-	if (!strcmp(a, "leaky")) return y > 0 ? 1 : .1;
-	if (!strcmp(a, "tanh")) return 1 - y * y;
+	if (!strcmp(a, "logistic"))
+		return y * (1 - y);
+	if (!strcmp(a, "relu"))
+		return y > 0;
+	if (!strcmp(a, "leaky"))
+		return y > 0 ? 1 : .1;
+	if (!strcmp(a, "tanh"))
+		return 1 - y * y;
 	return 1;
 }
 
@@ -278,49 +309,50 @@ static void conv(struct layer *l, const double *x, double *y, const double *dy, 
 	int cg = l->c / l->groups, kg = l->n / l->groups, s = l->size;
 
 	for (long b = 0; b < batch; b++)
-	for (int k = 0; k < l->n; k++)
-	for (int oy = 0; oy < l->oh; oy++)
-	for (int ox = 0; ox < l->ow; ox++) {
-		long o = ((b * l->n + k) * l->oh + oy) * l->ow + ox;
-		double sum = 0;
-		for (int c = 0; c < cg; c++)
-		for (int u = 0; u < s; u++)
-		for (int v = 0; v < s; v++) {
-			int iy = oy * l->stride - l->pad + u * l->dilation, ix = ox * l->stride - l->pad + v * l->dilation;
-			long i, j = (((long)k * cg + c) * s + u) * s + v;
-			if (iy < 0 || ix < 0 || iy >= l->h || ix >= l->w)
-				continue;
-			i = ((b * l->c + k / kg * cg + c) * l->h + iy) * l->w + ix;
-			if (y)
-				sum += l->weight.w[j] * x[i];
-			else {
-				l->weight.g[j] += dy[o] * x[i];
-				if (dx)
-					dx[i] += dy[o] * l->weight.w[j];
-			}
-		}
-		if (y)
-			y[o] = sum;
-	}
+		for (int k = 0; k < l->n; k++)
+			for (int oy = 0; oy < l->oh; oy++)
+				for (int ox = 0; ox < l->ow; ox++) {
+					long o = ((b * l->n + k) * l->oh + oy) * l->ow + ox;
+					double sum = 0;
+					for (int c = 0; c < cg; c++)
+						for (int u = 0; u < s; u++)
+							for (int v = 0; v < s; v++) {
+								int iy = oy * l->stride - l->pad + u * l->dilation,
+								    ix = ox * l->stride - l->pad + v * l->dilation;
+								long i, j = (((long)k * cg + c) * s + u) * s + v;
+								if (iy < 0 || ix < 0 || iy >= l->h || ix >= l->w)
+									continue;
+								i = ((b * l->c + k / kg * cg + c) * l->h + iy) * l->w + ix;
+								if (y)
+									sum += l->weight.w[j] * x[i];
+								else {
+									l->weight.g[j] += dy[o] * x[i];
+									if (dx)
+										dx[i] += dy[o] * l->weight.w[j];
+								}
+							}
+					if (y)
+						y[o] = sum;
+				}
 }
 
 static void dense(struct layer *l, const double *x, double *y, const double *dy, double *dx)
 {
 	for (long b = 0; b < batch; b++)
-	for (int k = 0; k < l->n; k++) {
-		double sum = 0;
-		for (long i = 0; i < l->in; i++) {
-			if (y)
-				sum += l->weight.w[k * l->in + i] * x[b * l->in + i];
-			else {
-				l->weight.g[k * l->in + i] += dy[b * l->n + k] * x[b * l->in + i];
-				if (dx)
-					dx[b * l->in + i] += dy[b * l->n + k] * l->weight.w[k * l->in + i];
+		for (int k = 0; k < l->n; k++) {
+			double sum = 0;
+			for (long i = 0; i < l->in; i++) {
+				if (y)
+					sum += l->weight.w[k * l->in + i] * x[b * l->in + i];
+				else {
+					l->weight.g[k * l->in + i] += dy[b * l->n + k] * x[b * l->in + i];
+					if (dx)
+						dx[b * l->in + i] += dy[b * l->n + k] * l->weight.w[k * l->in + i];
+				}
 			}
+			if (y)
+				y[b * l->n + k] = sum;
 		}
-		if (y)
-			y[b * l->n + k] = sum;
-	}
 }
 
 static void normalise(struct layer *l)
@@ -396,7 +428,8 @@ static double forward(const double *x, const double *t)
 					for (int v = 0; v < l->size; v++) {
 						int iy = oy * l->stride - l->pad / 2 + u, ix = ox * l->stride - l->pad / 2 + v;
 						long q = (plane * l->h + iy) * l->w + ix;
-						if (iy >= 0 && ix >= 0 && iy < l->h && ix < l->w && (best < 0 || in[q] > in[best]))
+						if (iy >= 0 && ix >= 0 && iy < l->h && ix < l->w &&
+						    (best < 0 || in[q] > in[best]))
 							best = q;
 					}
 				l->idx[j] = best;
@@ -553,7 +586,7 @@ int main(int argc, char **argv)
 	if (argc < 7 || strcmp(argv[1], "train"))
 		die("usage: ref64 init CFG WEIGHTS SEED | ref64 train CFG WEIGHTS IMAGES LABELS STEPS [OUT]");
 	read_cfg(argv[2]);
-	batch /= subdiv;        /* a microbatch from here on */
+	batch /= subdiv; /* a microbatch from here on */
 	shape_net();
 	FILE *f = fopen(argv[3], "rb");
 	if (!f || fseek(f, 20, SEEK_SET))

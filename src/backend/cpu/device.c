@@ -58,7 +58,7 @@ int stream_memory(struct dn_device *dev, size_t *free_bytes, size_t *total_bytes
 	if (pages <= 0 || page <= 0 || avail < 0)
 		return dn_fail(-EIO, "backend %s: sysconf does not know the memory size", dev->be->name);
 	n_free = (size_t)avail * (size_t)page;
-	f = fopen("/proc/meminfo", "re");       /* counts reclaimable caches as free, unlike sysconf */
+	f = fopen("/proc/meminfo", "re"); /* counts reclaimable caches as free, unlike sysconf */
 	if (f) {
 		while (fgets(line, sizeof(line), f))
 			if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1)
@@ -97,7 +97,7 @@ void stream_set_timeout(struct dn_device *dev, int64_t timeout_ms)
 
 int64_t stream_waited_ns(const struct dn_device *dev)
 {
-	struct cpu_device *d = (struct cpu_device *)dev;        /* only the lock changes */
+	struct cpu_device *d = (struct cpu_device *)dev; /* only the lock changes */
 	int64_t ns;
 
 	pthread_mutex_lock(&d->lock);

@@ -20,30 +20,30 @@ struct dnn {
 };
 
 enum layout {
-	LAYOUT_PLAIN,                   /* NCHW and [k][c/groups][s][s], as we store them */
-	LAYOUT_OWN,                     /* each tensor as the library likes */
-	LAYOUT_BATCH,                   /* no primitive: gemm_conv.c */
+	LAYOUT_PLAIN, /* NCHW and [k][c/groups][s][s], as we store them */
+	LAYOUT_OWN,   /* each tensor as the library likes */
+	LAYOUT_BATCH, /* no primitive: gemm_conv.c */
 };
 
 enum pass_kind { PASS_FORWARD, PASS_WEIGHTS, PASS_DATA, PASSES };
 
 struct reorder {
-	dnnl_primitive_t prim;          /* NULL = layouts are equal */
-	dnnl_memory_t scratch;          /* NULL = needs none */
+	dnnl_primitive_t prim; /* NULL = layouts are equal */
+	dnnl_memory_t scratch; /* NULL = needs none */
 };
 
-struct tensor {                         /* of a pass */
-	dnnl_memory_t plain, own;       /* own is NULL when the primitive takes plain */
-	struct reorder reorder;         /* plain to own; from own for the output */
+struct tensor {			  /* of a pass */
+	dnnl_memory_t plain, own; /* own is NULL when the primitive takes plain */
+	struct reorder reorder;	  /* plain to own; from own for the output */
 	int arg;
-	size_t own_at, own_bytes;       /* in the workspace */
+	size_t own_at, own_bytes; /* in the workspace */
 };
 
 struct pass {
-	dnnl_primitive_t prim;          /* NULL = this convolution has no such pass */
-	struct tensor in, in2, out;     /* x w y | x dy dw | dy w dx */
+	dnnl_primitive_t prim;	    /* NULL = this convolution has no such pass */
+	struct tensor in, in2, out; /* x w y | x dy dw | dy w dx */
 	dnnl_memory_t bias, scratch;
-	size_t scratch_bytes;           /* of the primitive and its reorders; at the start of the workspace */
+	size_t scratch_bytes; /* of the primitive and its reorders; at the start of the workspace */
 	size_t ws_bytes;
 };
 
@@ -51,15 +51,15 @@ struct dn_conv {
 	struct cpu_math_device *dev;
 	struct dn_conv_desc d;
 	struct pass pass[PASSES];
-	bool batch[PASSES];             /* gemm_conv.c does this pass */
-	enum dn_act rest;               /* activation that the primitive does not do */
-	size_t dx_at;                   /* workspace offset where the data gradient goes when it is to be added */
+	bool batch[PASSES]; /* gemm_conv.c does this pass */
+	enum dn_act rest;   /* activation that the primitive does not do */
+	size_t dx_at;	    /* workspace offset where the data gradient goes when it is to be added */
 	size_t ws_bytes;
 };
 
 static int dnn_status(dnnl_status_t s, const char *what)
 {
-	static const char *const names[] = { "success", "out of memory", "invalid arguments", "not supported",
+	static const char *const names[] = { "success",	      "out of memory", "invalid arguments", "not supported",
 					     "iterator ends", "runtime error", "not required" };
 
 	if (s == dnnl_success)
@@ -120,8 +120,8 @@ static void threads_leave(int before)
 		omp_set_num_threads(before);
 }
 
-int cpu_gemm(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-	     int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+int cpu_gemm(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+	     const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
 	dnnl_status_t s;
 	int before;
@@ -130,7 +130,7 @@ int cpu_gemm(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64
 		return dn_fail(-EINVAL, "gemm: negative size");
 	if (!m || !n)
 		return 0;
-	if (!k) {                       /* the library leaves c alone then */
+	if (!k) { /* the library leaves c alone then */
 		for (int64_t i = 0; i < m; i++)
 			for (int64_t j = 0; j < n; j++)
 				c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
@@ -189,9 +189,9 @@ static int attr_create(enum dn_act act, dnnl_primitive_attr_t *out)
 	return 0;
 }
 
-struct shapes {                         /* in plain layout, and as "choose yourself" where the layout says so */
+struct shapes { /* in plain layout, and as "choose yourself" where the layout says so */
 	api_md x, w, y, bias, any_x, any_w, any_y;
-	struct api_conv conv;           /* over the any_ ones */
+	struct api_conv conv; /* over the any_ ones */
 };
 
 static void shapes_fini(struct shapes *s)
@@ -218,9 +218,12 @@ static int shapes_init(struct shapes *s, const struct dn_conv_desc *d, enum layo
 		const dnnl_dim_t *dims;
 		dnnl_format_tag_t tag;
 	} all[] = {
-		{ &s->x, 4, x, dnnl_nchw }, { &s->y, 4, y, dnnl_nchw }, { &s->bias, 1, b, dnnl_x },
+		{ &s->x, 4, x, dnnl_nchw },
+		{ &s->y, 4, y, dnnl_nchw },
+		{ &s->bias, 1, b, dnnl_x },
 		{ &s->w, grouped ? 5 : 4, grouped ? gw : w, plain_w },
-		{ &s->any_x, 4, x, any_data }, { &s->any_y, 4, y, any_data },
+		{ &s->any_x, 4, x, any_data },
+		{ &s->any_y, 4, y, any_data },
 		{ &s->any_w, grouped ? 5 : 4, grouped ? gw : w, any_w },
 	};
 
@@ -281,8 +284,9 @@ static int tensor_init(struct dnn *dnn, struct pass *p, struct tensor *t, int ar
 	err = attr_create(DN_ACT_LINEAR, &attr);
 	if (err)
 		return err;
-	err = dnn_status(dnnl_reorder_primitive_desc_create(&pd, out ? md : plain, dnn->engine, out ? plain : md,
-							    dnn->engine, attr), "reorder");
+	err = dnn_status(
+		dnnl_reorder_primitive_desc_create(&pd, out ? md : plain, dnn->engine, out ? plain : md, dnn->engine, attr),
+		"reorder");
 	dnnl_primitive_attr_destroy(attr);
 	if (err)
 		return err;
@@ -363,8 +367,7 @@ static int pass_tensors(struct dnn *dnn, struct pass *p, enum pass_kind kind, co
 	return 0;
 }
 
-static int pass_init(struct dnn *dnn, struct pass *p, enum pass_kind kind, const struct dn_conv_desc *d,
-		     enum layout layout)
+static int pass_init(struct dnn *dnn, struct pass *p, enum pass_kind kind, const struct dn_conv_desc *d, enum layout layout)
 {
 	dnnl_primitive_desc_t pd = NULL;
 	dnnl_primitive_attr_t attr = NULL;
@@ -455,8 +458,9 @@ static enum layout layout_rule(const struct dn_conv_desc *d, enum pass_kind kind
 
 	if (!d->train || d->groups > 1)
 		return LAYOUT_OWN;
-	if (d->size == 1 ? weights > 4 * data
-			 : kind == PASS_WEIGHTS ? weights > 8 * data : weights > 16 * data && weights > 1 << 20)
+	if (d->size == 1	   ? weights > 4 * data
+	    : kind == PASS_WEIGHTS ? weights > 8 * data
+				   : weights > 16 * data && weights > 1 << 20)
 		return LAYOUT_BATCH;
 	switch (kind) {
 	case PASS_FORWARD:
@@ -557,8 +561,7 @@ static int reorder_run(struct dnn *dnn, const struct reorder *r, dnnl_memory_t f
 }
 
 /* @own: the tensor's values in the library's layout already, or NULL. Sets the argument for the primitive. */
-static int input_run(struct dnn *dnn, const struct tensor *t, const float *plain, const void *own, char *ws,
-		     dnnl_exec_arg_t *arg)
+static int input_run(struct dnn *dnn, const struct tensor *t, const float *plain, const void *own, char *ws, dnnl_exec_arg_t *arg)
 {
 	int err;
 
@@ -656,16 +659,15 @@ int cpu_conv_forward(struct dn_stream *st, struct dn_conv *cv, const float *x, c
 	return err;
 }
 
-int cpu_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *dy, float *dw,
-			      void *ws)
+int cpu_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *dy, float *dw, void *ws)
 {
 	if (cv->batch[PASS_WEIGHTS])
 		return gemm_conv_backward_weights(st, &cv->d, x, dy, dw, ws);
 	return pass_call(cv, PASS_WEIGHTS, x, dy, NULL, NULL, dw, ws);
 }
 
-int cpu_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx,
-			   bool acc, void *ws)
+int cpu_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx, bool acc,
+			   void *ws)
 {
 	const struct dn_conv_desc *d = &cv->d;
 	float *to = acc ? (float *)((char *)ws + cv->dx_at) : dx;

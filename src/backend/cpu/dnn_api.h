@@ -8,15 +8,15 @@
 #include "base/mem.h"
 
 #if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t api_md;              /* owned: api_md_destroy() */
+typedef dnnl_memory_desc_t api_md; /* owned: api_md_destroy() */
 typedef const_dnnl_memory_desc_t api_md_ref;
 #else
 typedef dnnl_memory_desc_t *api_md;
 typedef const dnnl_memory_desc_t *api_md_ref;
 #endif
 
-struct api_conv {                               /* what the three convolution passes share */
-	api_md_ref x, w, bias, y;               /* bias: forward only, may be NULL */
+struct api_conv {		  /* what the three convolution passes share */
+	api_md_ref x, w, bias, y; /* bias: forward only, may be NULL */
 	dnnl_dims_t strides, dilates, pad_l, pad_r;
 };
 
@@ -79,13 +79,12 @@ static inline dnnl_status_t api_conv_backward_weights(dnnl_primitive_desc_t *out
 {
 #if DNNL_VERSION_MAJOR >= 3
 	return dnnl_convolution_backward_weights_primitive_desc_create(out, engine, dnnl_convolution_direct, c->x, c->w, NULL,
-								       c->y, c->strides, c->dilates, c->pad_l, c->pad_r,
-								       hint, attr);
+								       c->y, c->strides, c->dilates, c->pad_l, c->pad_r, hint,
+								       attr);
 #else
 	dnnl_convolution_desc_t d;
-	dnnl_status_t s = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, c->x, c->w, NULL,
-									      c->y, c->strides, c->dilates, c->pad_l,
-									      c->pad_r);
+	dnnl_status_t s = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, c->x, c->w, NULL, c->y,
+									      c->strides, c->dilates, c->pad_l, c->pad_r);
 
 	return s == dnnl_success ? dnnl_primitive_desc_create(out, &d, attr, engine, hint) : s;
 #endif

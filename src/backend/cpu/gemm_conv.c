@@ -62,7 +62,7 @@ static void col_row(const struct dn_conv_desc *d, const float *x, int64_t row, f
 
 static void to_col(const struct dn_conv_desc *d, int threads, const float *x, float *col)
 {
-	#pragma omp parallel for schedule(static) num_threads(threads) if (n_rows(d) * n_places(d) >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(threads) if (n_rows(d) * n_places(d) >= CPU_PARALLEL_MIN)
 	for (int64_t row = 0; row < n_rows(d); row++)
 		col_row(d, x, row, col + row * n_places(d));
 }
@@ -72,7 +72,7 @@ static void from_col(const struct dn_conv_desc *d, int threads, const float *dco
 {
 	int64_t per = d->size * d->size;
 
-	#pragma omp parallel for schedule(static) num_threads(threads) if (n_rows(d) * n_places(d) >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(threads) if (n_rows(d) * n_places(d) >= CPU_PARALLEL_MIN)
 	for (int64_t c = 0; c < d->c; c++) {
 		for (int64_t b = 0; b < d->n; b++)
 			memset(dx + (b * d->c + c) * d->h * d->w, 0, (size_t)(d->h * d->w) * sizeof(*dx));
@@ -98,7 +98,7 @@ static void swap_batch(const struct dn_conv_desc *d, int threads, bool inwards, 
 {
 	int64_t hw = d->oh * d->ow;
 
-	#pragma omp parallel for schedule(static) num_threads(threads) if (d->k * n_places(d) >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(threads) if (d->k * n_places(d) >= CPU_PARALLEL_MIN)
 	for (int64_t k = 0; k < d->k; k++)
 		for (int64_t b = 0; b < d->n; b++) {
 			int64_t outer = (b * d->k + k) * hw, inner = (k * d->n + b) * hw;
@@ -119,7 +119,8 @@ int gemm_conv_forward(struct dn_stream *st, const struct dn_conv_desc *d, const 
 	if (err)
 		return err;
 	swap_batch(d, threads, false, yt, y);
-	return d->bias || d->act != DN_ACT_LINEAR ? cpu_bias_act(st, d->n, d->k, d->oh * d->ow, y, d->bias ? bias : NULL, d->act) : 0;
+	return d->bias || d->act != DN_ACT_LINEAR ? cpu_bias_act(st, d->n, d->k, d->oh * d->ow, y, d->bias ? bias : NULL, d->act)
+						  : 0;
 }
 
 int gemm_conv_backward_weights(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy, float *dw,

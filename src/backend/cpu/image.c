@@ -7,8 +7,7 @@
 #include "backend/backend_priv.h"
 #include "backend/cpu/cpu_priv.h"
 
-#define POINTS 64                       /* neighbouring points that go through the channels together */
-
+#define POINTS 64 /* neighbouring points that go through the channels together */
 
 int cpu_upsample(struct dn_stream *st, int64_t planes, int64_t h, int64_t w, int64_t stride, float scale, const float *x,
 		 float *y, bool acc)
@@ -16,7 +15,7 @@ int cpu_upsample(struct dn_stream *st, int64_t planes, int64_t h, int64_t w, int
 	int nt = stream_threads(st);
 	int64_t ow = w * stride;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (planes * h * stride * ow >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (planes * h * stride * ow >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < planes * h; r++) {
 		const float *from = x + r * w;
 		float *to = y + r * stride * ow;
@@ -38,7 +37,7 @@ int cpu_block_sum(struct dn_stream *st, int64_t planes, int64_t h, int64_t w, in
 	int nt = stream_threads(st);
 	int64_t iw = w * stride;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (planes * h * stride * iw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (planes * h * stride * iw >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < planes * h; r++) {
 		const float *from = x + r * stride * iw;
 		float *to = y + r * w;
@@ -64,7 +63,7 @@ int cpu_reorg(struct dn_stream *st, const struct dn_reorg_desc *d, bool narrow, 
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->h * d->w >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->h * d->w >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c; p++) {
 		int64_t k = p % d->c, o = k / c2;
 
@@ -93,7 +92,7 @@ int cpu_transpose(struct dn_stream *st, int64_t n, int64_t rows, int64_t cols, c
 {
 	int nt = stream_threads(st);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n * rows * cols >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n * rows * cols >= CPU_PARALLEL_MIN)
 	for (int64_t q = 0; q < n * cols; q++) {
 		const float *from = x + q / cols * rows * cols + q % cols;
 		float *to = y + q * rows;
@@ -112,7 +111,7 @@ int cpu_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const f
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->oh * d->ow >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->oh * d->ow >= CPU_PARALLEL_MIN)
 	for (int64_t n = 0; n < d->n; n++) {
 		int64_t top, left;
 		bool flip;
@@ -136,7 +135,7 @@ int cpu_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const 
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * image >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * image >= CPU_PARALLEL_MIN)
 	for (int64_t n = 0; n < d->n; n++) {
 		int64_t top, left;
 		bool flip;
@@ -163,7 +162,7 @@ int cpu_lrn_forward(struct dn_stream *st, const struct dn_lrn_desc *d, const flo
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c; p++) {
 		int64_t k = p % d->c, lo = k - (d->size - 1) / 2, hi = k + d->size / 2;
 		const float *image = x + (p - k) * d->hw;
@@ -200,7 +199,7 @@ int cpu_lrn_backward(struct dn_stream *st, const struct dn_lrn_desc *d, const fl
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c; p++) {
 		int64_t k = p % d->c, lo = k - d->size / 2, hi = k + (d->size - 1) / 2, base = (p - k) * d->hw;
 
@@ -232,7 +231,7 @@ int cpu_l2norm_forward(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, c
 	int nt = stream_threads(st);
 	int64_t spans = (hw + POINTS - 1) / POINTS;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n * c * hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n * c * hw >= CPU_PARALLEL_MIN)
 	for (int64_t t = 0; t < n * spans; t++) {
 		int64_t i = t / spans, at = t % spans * POINTS, m = hw - at < POINTS ? hw - at : POINTS;
 		double sum[POINTS] = { 0 };
@@ -260,7 +259,7 @@ int cpu_l2norm_backward(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, 
 	int nt = stream_threads(st);
 	int64_t spans = (hw + POINTS - 1) / POINTS;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n * c * hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n * c * hw >= CPU_PARALLEL_MIN)
 	for (int64_t t = 0; t < n * spans; t++) {
 		int64_t i = t / spans, at = t % spans * POINTS, m = hw - at < POINTS ? hw - at : POINTS;
 		double sum[POINTS] = { 0 };
@@ -289,7 +288,7 @@ int cpu_scale_forward(struct dn_stream *st, const struct dn_scale_desc *d, const
 {
 	int nt = stream_threads(st);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c; p++) {
 		const float *from = b + p * d->hw;
 		const float *by = d->by == DN_SCALE_CHANNEL ? a + p : a + (d->by == DN_SCALE_POINT ? p / d->c : p) * d->hw;
@@ -320,20 +319,19 @@ static void scale_points(const struct dn_scale_desc *d, int64_t image, const flo
 	}
 }
 
-int cpu_scale_backward(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da,
-		       bool acc)
+int cpu_scale_backward(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da, bool acc)
 {
 	int nt = stream_threads(st);
 
 	if (d->by == DN_SCALE_EACH)
 		return cpu_scale_forward(st, d, b, dy, da, acc);
 	if (d->by == DN_SCALE_POINT) {
-		#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
 		for (int64_t i = 0; i < d->n; i++)
 			scale_points(d, i, b, dy, da, acc);
 		return 0;
 	}
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c; p++) {
 		double sum = 0;
 
@@ -346,16 +344,18 @@ int cpu_scale_backward(struct dn_stream *st, const struct dn_scale_desc *d, cons
 
 /* --- windows --- */
 
-struct span {                           /* of a window, what lies inside the input */
-	int64_t y0, y1, x0, x1;         /* rows and columns, end exclusive */
+struct span {			/* of a window, what lies inside the input */
+	int64_t y0, y1, x0, x1; /* rows and columns, end exclusive */
 };
 
 static struct span pool_span(const struct dn_pool_desc *d, int64_t oy, int64_t ox)
 {
 	int64_t top = oy * d->stride - d->pad / 2, left = ox * d->stride - d->pad / 2;
 	struct span s = {
-		.y0 = top < 0 ? 0 : top, .y1 = top + d->size > d->h ? d->h : top + d->size,
-		.x0 = left < 0 ? 0 : left, .x1 = left + d->size > d->w ? d->w : left + d->size,
+		.y0 = top < 0 ? 0 : top,
+		.y1 = top + d->size > d->h ? d->h : top + d->size,
+		.x0 = left < 0 ? 0 : left,
+		.x1 = left + d->size > d->w ? d->w : left + d->size,
 	};
 
 	return s;
@@ -366,7 +366,7 @@ int cpu_local_avg_forward(struct dn_stream *st, const struct dn_pool_desc *d, co
 	int nt = stream_threads(st);
 	int64_t plane = d->h * d->w, points = d->oh * d->ow;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * plane >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * plane >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c; p++)
 		for (int64_t o = 0; o < points; o++) {
 			struct span s = pool_span(d, o / d->ow, o % d->ow);
@@ -375,8 +375,8 @@ int cpu_local_avg_forward(struct dn_stream *st, const struct dn_pool_desc *d, co
 			for (int64_t i = s.y0; i < s.y1; i++)
 				for (int64_t j = s.x0; j < s.x1; j++)
 					sum += (double)x[p * plane + i * d->w + j];
-			y[p * points + o] = s.y0 < s.y1 && s.x0 < s.x1 ?
-					    (float)(sum / (double)((s.y1 - s.y0) * (s.x1 - s.x0))) : 0;
+			y[p * points + o] =
+				s.y0 < s.y1 && s.x0 < s.x1 ? (float)(sum / (double)((s.y1 - s.y0) * (s.x1 - s.x0))) : 0;
 		}
 	return 0;
 }
@@ -386,14 +386,15 @@ int cpu_local_avg_backward(struct dn_stream *st, const struct dn_pool_desc *d, c
 	int nt = stream_threads(st);
 	int64_t plane = d->h * d->w, points = d->oh * d->ow;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * plane >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * plane >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c; p++) {
 		if (!acc)
 			memset(dx + p * plane, 0, (size_t)plane * sizeof(*dx));
-		for (int64_t o = 0; o < points; o++) {  /* windows may overlap: in order */
+		for (int64_t o = 0; o < points; o++) { /* windows may overlap: in order */
 			struct span s = pool_span(d, o / d->ow, o % d->ow);
-			float g = s.y0 < s.y1 && s.x0 < s.x1 ?
-				  (float)((double)dy[p * points + o] / (double)((s.y1 - s.y0) * (s.x1 - s.x0))) : 0;
+			float g = s.y0 < s.y1 && s.x0 < s.x1
+					  ? (float)((double)dy[p * points + o] / (double)((s.y1 - s.y0) * (s.x1 - s.x0)))
+					  : 0;
 
 			for (int64_t i = s.y0; i < s.y1; i++)
 				for (int64_t j = s.x0; j < s.x1; j++)

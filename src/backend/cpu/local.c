@@ -7,7 +7,7 @@
 #include "backend/backend_priv.h"
 #include "backend/cpu/cpu_priv.h"
 
-#define PIECE 512                       /* taps of a window that are handled together */
+#define PIECE 512 /* taps of a window that are handled together */
 #define IMAGES 8
 #define FILTERS 64
 #define LANES 16
@@ -80,8 +80,8 @@ static int64_t products(const struct dn_conv_desc *d)
 }
 
 /* filters [k0, k0 + nk) and images [n0, n0 + nn) at point p */
-static void forward_point(const struct dn_conv_desc *d, int64_t p, int64_t k0, int64_t nk, int64_t n0, int64_t nn,
-			  const float *x, const float *w, float *y)
+static void forward_point(const struct dn_conv_desc *d, int64_t p, int64_t k0, int64_t nk, int64_t n0, int64_t nn, const float *x,
+			  const float *w, float *y)
 {
 	int64_t points = d->oh * d->ow, taps = d->c * d->size * d->size;
 	float patch[IMAGES][PIECE];
@@ -108,7 +108,7 @@ int cpu_local_forward(struct dn_stream *st, const struct dn_conv_desc *d, const 
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (products(d) >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (products(d) >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < points; p++)
 		for (int64_t n = 0; n < d->n; n += IMAGES)
 			for (int64_t k = 0; k < d->k; k += FILTERS)
@@ -143,15 +143,14 @@ static void weights_point(const struct dn_conv_desc *d, int64_t p, int64_t at, i
 	}
 }
 
-int cpu_local_backward_weights(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy,
-			       float *dw)
+int cpu_local_backward_weights(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy, float *dw)
 {
 	int nt = stream_threads(st), err = local_desc_check(d);
 	int64_t points = d->oh * d->ow, taps = d->c * d->size * d->size;
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (products(d) >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (products(d) >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < points; p++)
 		for (int64_t at = 0; at < taps; at += PIECE)
 			weights_point(d, p, at, smaller(PIECE, taps - at), x, dy, dw);
@@ -192,7 +191,7 @@ int cpu_local_backward_data(struct dn_stream *st, const struct dn_conv_desc *d, 
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (products(d) >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (products(d) >= CPU_PARALLEL_MIN)
 	for (int64_t g = 0; g < groups; g++) {
 		int64_t c = g * each, nc = smaller(each, d->c - c);
 

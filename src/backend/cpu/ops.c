@@ -11,16 +11,16 @@
 #include "backend/cpu/cpu_priv.h"
 #include "base/rng.h"
 
-#ifndef __clang__       /* lets the compiler compute both sides of a condition, four times as fast; same results */
+#ifndef __clang__ /* lets the compiler compute both sides of a condition, four times as fast; same results */
 #pragma GCC optimize("no-trapping-math")
 #endif
 
-#define SUM_CHUNKS 64                   /* partial sums of a reduction, on the stack */
-#define TREE_SPAN 512                   /* elements of a part that are added at a time */
+#define SUM_CHUNKS 64 /* partial sums of a reduction, on the stack */
+#define TREE_SPAN 512 /* elements of a part that are added at a time */
 
 #define ACT_LOOP(expr) \
-	_Pragma("omp simd") \
-	for (int64_t i = 0; i < n; i++) { \
+	_Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+	{ \
 		float v = x[i] + bias; \
 		x[i] = (expr); \
 	} \
@@ -69,26 +69,46 @@ static inline float swish_gradient(float v)
 void act_range(float *x, int64_t n, float bias, enum dn_act act)
 {
 	switch (act) {
-	case DN_ACT_LOGISTIC: ACT_LOOP(1 / (1 + expf(-v)));
-	case DN_ACT_LOGGY: ACT_LOOP(2 / (1 + expf(-v)) - 1);
-	case DN_ACT_RELU: ACT_LOOP(v < 0 ? 0 : v);
-	case DN_ACT_ELU: ACT_LOOP(v >= 0 ? v : expm1f(v));
-	case DN_ACT_SELU: ACT_LOOP(v >= 0 ? 1.0507f * v : 1.0507f * 1.6732f * expm1f(v));
-	case DN_ACT_RELIE: ACT_LOOP(v > 0 ? v : .01f * v);
-	case DN_ACT_RAMP: ACT_LOOP(v > 0 ? v + .1f * v : .1f * v);
-	case DN_ACT_LEAKY: ACT_LOOP(v > 0 ? v : .1f * v);
-	case DN_ACT_TANH: ACT_LOOP(tanhf(v));
-	case DN_ACT_PLSE: ACT_LOOP(v < -4 ? .01f * (v + 4) : v > 4 ? .01f * (v - 4) + 1 : .125f * v + .5f);
-	case DN_ACT_STAIR: ACT_LOOP(stair(v));
-	case DN_ACT_HARDTAN: ACT_LOOP(v < -1 ? -1 : v > 1 ? 1 : v);
-	case DN_ACT_LHTAN: ACT_LOOP(v < 0 ? .001f * v : v > 1 ? .001f * (v - 1) + 1 : v);
-	case DN_ACT_RELU6: ACT_LOOP(v < 0 ? 0 : v > 6 ? 6 : v);
-	case DN_ACT_REVLEAKY: ACT_LOOP(v > 0 ? v : .1f * v);
-	case DN_ACT_SWISH: ACT_LOOP(v / (1 + expf(-v)));
-	case DN_ACT_MISH: ACT_LOOP(mish(v));
-	case DN_ACT_HARD_MISH: ACT_LOOP(v > 0 ? v : v <= -2 ? 0 : v * v / 2 + v);
-	case DN_ACT_GELU: ACT_LOOP(v / (1 + expf(-gelu_twice(v))));
-	default: ACT_LOOP(v);
+	case DN_ACT_LOGISTIC:
+		ACT_LOOP(1 / (1 + expf(-v)));
+	case DN_ACT_LOGGY:
+		ACT_LOOP(2 / (1 + expf(-v)) - 1);
+	case DN_ACT_RELU:
+		ACT_LOOP(v < 0 ? 0 : v);
+	case DN_ACT_ELU:
+		ACT_LOOP(v >= 0 ? v : expm1f(v));
+	case DN_ACT_SELU:
+		ACT_LOOP(v >= 0 ? 1.0507f * v : 1.0507f * 1.6732f * expm1f(v));
+	case DN_ACT_RELIE:
+		ACT_LOOP(v > 0 ? v : .01f * v);
+	case DN_ACT_RAMP:
+		ACT_LOOP(v > 0 ? v + .1f * v : .1f * v);
+	case DN_ACT_LEAKY:
+		ACT_LOOP(v > 0 ? v : .1f * v);
+	case DN_ACT_TANH:
+		ACT_LOOP(tanhf(v));
+	case DN_ACT_PLSE:
+		ACT_LOOP(v < -4 ? .01f * (v + 4) : v > 4 ? .01f * (v - 4) + 1 : .125f * v + .5f);
+	case DN_ACT_STAIR:
+		ACT_LOOP(stair(v));
+	case DN_ACT_HARDTAN:
+		ACT_LOOP(v < -1 ? -1 : v > 1 ? 1 : v);
+	case DN_ACT_LHTAN:
+		ACT_LOOP(v < 0 ? .001f * v : v > 1 ? .001f * (v - 1) + 1 : v);
+	case DN_ACT_RELU6:
+		ACT_LOOP(v < 0 ? 0 : v > 6 ? 6 : v);
+	case DN_ACT_REVLEAKY:
+		ACT_LOOP(v > 0 ? v : .1f * v);
+	case DN_ACT_SWISH:
+		ACT_LOOP(v / (1 + expf(-v)));
+	case DN_ACT_MISH:
+		ACT_LOOP(mish(v));
+	case DN_ACT_HARD_MISH:
+		ACT_LOOP(v > 0 ? v : v <= -2 ? 0 : v * v / 2 + v);
+	case DN_ACT_GELU:
+		ACT_LOOP(v / (1 + expf(-gelu_twice(v))));
+	default:
+		ACT_LOOP(v);
 	}
 }
 
@@ -103,21 +123,21 @@ int cpu_bias_act(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *
 	int nt = stream_threads(st);
 	int64_t total = n * c * hw;
 
-	if (!bias) {                    /* spans of any length: only work for the threads */
+	if (!bias) { /* spans of any length: only work for the threads */
 		if (act == DN_ACT_LINEAR)
 			return 0;
-		#pragma omp parallel for schedule(static) num_threads(nt) if (total >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (total >= CPU_PARALLEL_MIN)
 		for (int64_t at = 0; at < total; at += 4096)
 			act_range(x + at, total - at < 4096 ? total - at : 4096, -0.0f, act);
 	} else if (hw == 1) {
-		#pragma omp parallel for schedule(static) num_threads(nt) if (total >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (total >= CPU_PARALLEL_MIN)
 		for (int64_t i = 0; i < n; i++) {
 			for (int64_t k = 0; k < c; k++)
 				x[i * c + k] += bias[k];
 			act_range(x + i * c, c, -0.0f, act);
 		}
 	} else {
-		#pragma omp parallel for schedule(static) num_threads(nt) if (total >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (total >= CPU_PARALLEL_MIN)
 		for (int64_t p = 0; p < n * c; p++)
 			act_range(x + p * hw, hw, bias_of(bias, p % c), act);
 	}
@@ -125,8 +145,8 @@ int cpu_bias_act(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *
 }
 
 #define GRAD_LOOP(expr) \
-	_Pragma("omp simd") \
-	for (int64_t i = 0; i < n; i++) { \
+	_Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+	{ \
 		float v = y[i]; \
 		dy[i] *= (expr); \
 	} \
@@ -136,26 +156,46 @@ int cpu_bias_act(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *
 static void grad_range(enum dn_act act, int64_t n, const float *y, float *dy)
 {
 	switch (act) {
-	case DN_ACT_LOGISTIC: GRAD_LOOP(v * (1 - v));
-	case DN_ACT_LOGGY: GRAD_LOOP(.5f * ((1 + v) * (1 - v)));
-	case DN_ACT_RELU: GRAD_LOOP(v > 0 ? 1.0f : 0.0f);
-	case DN_ACT_ELU: GRAD_LOOP(v >= 0 ? 1 : v + 1);
-	case DN_ACT_SELU: GRAD_LOOP(v >= 0 ? 1.0507f : (float)((double)v + 1.0507 * 1.6732));
-	case DN_ACT_RELIE: GRAD_LOOP(v > 0 ? 1 : .01f);
-	case DN_ACT_RAMP: GRAD_LOOP(v > 0 ? 1.1f : .1f);
-	case DN_ACT_LEAKY: GRAD_LOOP(v > 0 ? 1 : .1f);
-	case DN_ACT_TANH: GRAD_LOOP((1 + v) * (1 - v));
-	case DN_ACT_PLSE: GRAD_LOOP(v < 0 || v > 1 ? .01f : .125f);
-	case DN_ACT_STAIR: GRAD_LOOP(floorf(v) == v ? 0.0f : 1.0f);
-	case DN_ACT_HARDTAN: GRAD_LOOP(v > -1 && v < 1 ? 1.0f : 0.0f);
-	case DN_ACT_LHTAN: GRAD_LOOP(v > 0 && v < 1 ? 1 : .001f);
-	case DN_ACT_RELU6: GRAD_LOOP(v > 0 && v < 6 ? 1.0f : 0.0f);
-	case DN_ACT_REVLEAKY: GRAD_LOOP(v > 0 ? 1 : .1f);
-	case DN_ACT_SWISH: GRAD_LOOP(swish_gradient(v));
-	case DN_ACT_MISH: GRAD_LOOP(mish_gradient(v));
-	case DN_ACT_HARD_MISH: GRAD_LOOP(v > 0 ? 1 : v > -2 ? v + 1 : 0);
-	case DN_ACT_GELU: GRAD_LOOP(gelu_gradient(v));
-	default: break;
+	case DN_ACT_LOGISTIC:
+		GRAD_LOOP(v * (1 - v));
+	case DN_ACT_LOGGY:
+		GRAD_LOOP(.5f * ((1 + v) * (1 - v)));
+	case DN_ACT_RELU:
+		GRAD_LOOP(v > 0 ? 1.0f : 0.0f);
+	case DN_ACT_ELU:
+		GRAD_LOOP(v >= 0 ? 1 : v + 1);
+	case DN_ACT_SELU:
+		GRAD_LOOP(v >= 0 ? 1.0507f : (float)((double)v + 1.0507 * 1.6732));
+	case DN_ACT_RELIE:
+		GRAD_LOOP(v > 0 ? 1 : .01f);
+	case DN_ACT_RAMP:
+		GRAD_LOOP(v > 0 ? 1.1f : .1f);
+	case DN_ACT_LEAKY:
+		GRAD_LOOP(v > 0 ? 1 : .1f);
+	case DN_ACT_TANH:
+		GRAD_LOOP((1 + v) * (1 - v));
+	case DN_ACT_PLSE:
+		GRAD_LOOP(v < 0 || v > 1 ? .01f : .125f);
+	case DN_ACT_STAIR:
+		GRAD_LOOP(floorf(v) == v ? 0.0f : 1.0f);
+	case DN_ACT_HARDTAN:
+		GRAD_LOOP(v > -1 && v < 1 ? 1.0f : 0.0f);
+	case DN_ACT_LHTAN:
+		GRAD_LOOP(v > 0 && v < 1 ? 1 : .001f);
+	case DN_ACT_RELU6:
+		GRAD_LOOP(v > 0 && v < 6 ? 1.0f : 0.0f);
+	case DN_ACT_REVLEAKY:
+		GRAD_LOOP(v > 0 ? 1 : .1f);
+	case DN_ACT_SWISH:
+		GRAD_LOOP(swish_gradient(v));
+	case DN_ACT_MISH:
+		GRAD_LOOP(mish_gradient(v));
+	case DN_ACT_HARD_MISH:
+		GRAD_LOOP(v > 0 ? 1 : v > -2 ? v + 1 : 0);
+	case DN_ACT_GELU:
+		GRAD_LOOP(gelu_gradient(v));
+	default:
+		break;
 	}
 }
 
@@ -165,7 +205,7 @@ int cpu_act_backward(struct dn_stream *st, enum dn_act act, int64_t n, const flo
 
 	if (act == DN_ACT_LINEAR)
 		return 0;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t at = 0; at < n; at += 4096)
 		grad_range(act, n - at < 4096 ? n - at : 4096, y + at, dy + at);
 	return 0;
@@ -174,21 +214,22 @@ int cpu_act_backward(struct dn_stream *st, enum dn_act act, int64_t n, const flo
 /* --- dropout --- */
 
 /* calls use(i, factor) for the elements of one image: factor 0 = dropped */
-#define DROPOUT_IMAGE(use) do { \
-	for (int64_t j = 0; j < per_image; j += 4) { \
-		uint32_t r[4]; \
-		int64_t lanes = per_image - j < 4 ? per_image - j : 4; \
-		dn_rng_block(k->seed, k->stream, (k->first_image + (uint64_t)i) * blocks + (uint64_t)j / 4, r); \
-		for (int64_t l = 0; l < lanes; l++) { \
-			int64_t at = i * per_image + j + l; \
-			bool keep = r[l] * 0x1p-32 >= p; \
-			use; \
+#define DROPOUT_IMAGE(use) \
+	do { \
+		for (int64_t j = 0; j < per_image; j += 4) { \
+			uint32_t r[4]; \
+			int64_t lanes = per_image - j < 4 ? per_image - j : 4; \
+			dn_rng_block(k->seed, k->stream, (k->first_image + (uint64_t)i) * blocks + (uint64_t)j / 4, r); \
+			for (int64_t l = 0; l < lanes; l++) { \
+				int64_t at = i * per_image + j + l; \
+				bool keep = r[l] * 0x1p-32 >= p; \
+				use; \
+			} \
 		} \
-	} \
-} while (0)
+	} while (0)
 
-int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
-			const float *x, float *y)
+int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *x,
+			float *y)
 {
 	int nt = stream_threads(st), err = dropout_key_check(k);
 	uint64_t blocks = ((uint64_t)per_image + 3) / 4;
@@ -197,14 +238,14 @@ int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, in
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n * per_image >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n * per_image >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++)
 		DROPOUT_IMAGE(y[at] = keep ? x[at] * scale : 0);
 	return 0;
 }
 
-int cpu_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
-			 const float *dy, float *dx, bool acc)
+int cpu_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *dy,
+			 float *dx, bool acc)
 {
 	int nt = stream_threads(st), err = dropout_key_check(k);
 	uint64_t blocks = ((uint64_t)per_image + 3) / 4;
@@ -213,7 +254,7 @@ int cpu_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, i
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n * per_image >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n * per_image >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++)
 		DROPOUT_IMAGE(dx[at] = (acc ? dx[at] : 0) + (keep ? dy[at] * scale : 0));
 	return 0;
@@ -225,7 +266,7 @@ int cpu_softmax(struct dn_stream *st, int64_t rows, int64_t cols, float temperat
 {
 	int nt = stream_threads(st);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (rows * cols >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (rows * cols >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < rows; r++) {
 		const float *from = x + r * cols;
 		float *to = y + r * cols, max = -INFINITY;
@@ -251,7 +292,7 @@ int cpu_softmax_groups(struct dn_stream *st, const struct dn_softmax_desc *d, co
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < d->n * d->hw; i++) {
 		int64_t base = i / d->hw * d->c * d->hw + i % d->hw, each = d->c / d->n_groups, step = d->hw;
 
@@ -280,12 +321,12 @@ int cpu_tree_truth(struct dn_stream *st, const struct dn_tree_desc *d, int64_t n
 {
 	int nt = stream_threads(st);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n * d->c >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n * d->c >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++) {
 		float *o = out + i * d->c;
 
 		memcpy(o, t + i * d->c, (size_t)d->c * sizeof(*o));
-		for (int64_t k = d->c - 1; k >= 0; k--)         /* children stand behind their parents */
+		for (int64_t k = d->c - 1; k >= 0; k--) /* children stand behind their parents */
 			if (o[k] > 0 && d->parent[k] >= 0)
 				o[d->parent[k]] = 1;
 		for (int g = 0; g < d->n_groups; g++) {
@@ -344,14 +385,13 @@ static double cost_range(enum dn_cost kind, int64_t n, const float *p, const flo
 	return s;
 }
 
-int cpu_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta,
-	     double *loss)
+int cpu_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta, double *loss)
 {
 	int nt = stream_threads(st);
 	int64_t step = (n + SUM_CHUNKS - 1) / SUM_CHUNKS;
 	double part[SUM_CHUNKS], sum = 0;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int c = 0; c < SUM_CHUNKS; c++) {
 		int64_t at = c * step, end = at + step < n ? at + step : n;
 
@@ -385,7 +425,7 @@ int cpu_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float tem
 	int64_t step = (rows + SUM_CHUNKS - 1) / SUM_CHUNKS;
 	double part[SUM_CHUNKS], sum = 0;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (rows * cols >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (rows * cols >= CPU_PARALLEL_MIN)
 	for (int c = 0; c < SUM_CHUNKS; c++) {
 		part[c] = 0;
 		for (int64_t i = c * step * cols; i < (c + 1) * step * cols && i < rows * cols; i++)
@@ -405,11 +445,11 @@ int cpu_axpby(struct dn_stream *st, int64_t n, float alpha, const float *x, floa
 	int nt = stream_threads(st);
 
 	if (beta == 0) {
-		#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 		for (int64_t i = 0; i < n; i++)
 			y[i] = alpha * x[i];
 	} else {
-		#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 		for (int64_t i = 0; i < n; i++)
 			y[i] = alpha * x[i] + beta * y[i];
 	}
@@ -421,7 +461,7 @@ int cpu_copy_rows(struct dn_stream *st, int64_t rows, int64_t n, const float *sr
 {
 	int nt = stream_threads(st);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (rows * n >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (rows * n >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < rows; r++) {
 		const float *from = src + r * src_stride;
 		float *to = dst + r * dst_stride;
@@ -435,7 +475,7 @@ int cpu_copy_rows(struct dn_stream *st, int64_t rows, int64_t n, const float *sr
 	return 0;
 }
 
-struct overlap {                        /* of a shortcut: point (x, y) is in * stride there, out * sample here */
+struct overlap { /* of a shortcut: point (x, y) is in * stride there, out * sample here */
 	int64_t w, h, c, stride, sample;
 };
 
@@ -451,8 +491,7 @@ static struct overlap shortcut_overlap(const struct dn_shortcut_desc *d)
 	return o;
 }
 
-int cpu_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *direct,
-			 const float *src, float *y)
+int cpu_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *direct, const float *src, float *y)
 {
 	int nt = stream_threads(st), err = shortcut_desc_check(d);
 	struct overlap o = shortcut_overlap(d);
@@ -460,7 +499,7 @@ int cpu_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d,
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c2 * plane >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c2 * plane >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c2; p++) {
 		int64_t c = p % d->c2;
 		const float *a = direct + p * plane, *b = src + (p / d->c2 * d->c1 + c) * d->w1 * d->h1;
@@ -483,8 +522,7 @@ int cpu_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d,
 	return 0;
 }
 
-int cpu_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *dy, float *dsrc,
-			      bool acc)
+int cpu_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *dy, float *dsrc, bool acc)
 {
 	int nt = stream_threads(st), err = shortcut_desc_check(d);
 	struct overlap o = shortcut_overlap(d);
@@ -492,7 +530,7 @@ int cpu_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_des
 
 	if (err)
 		return err;
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c1 * plane >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c1 * plane >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c1; p++) {
 		int64_t c = p % d->c1;
 		float *to = dsrc + p * plane;
@@ -513,7 +551,7 @@ int cpu_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const
 {
 	int nt = stream_threads(st);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (rows * n >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (rows * n >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < rows; r++) {
 		const float *from = x + r * n;
 		float *to = y + r * n, size = 1;
@@ -531,12 +569,11 @@ int cpu_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const
 
 /* --- updates and sums --- */
 
-int cpu_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum,
-	    float decay)
+int cpu_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum, float decay)
 {
 	int nt = stream_threads(st);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++) {
 		float u = momentum * v[i] + g[i] - decay * w[i];
 
@@ -552,7 +589,7 @@ int cpu_adam(struct dn_stream *st, int64_t n, float *w, float *m, float *v, cons
 	int nt = stream_threads(st);
 	const struct dn_adam f = *a;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++) {
 		float u = f.scale * g[i] - f.decay * w[i];
 		float p = f.beta1 * m[i] + f.one_minus_beta1 * u;
@@ -596,10 +633,10 @@ int cpu_sum_tree(struct dn_stream *st, int64_t n, int n_parts, const float *cons
 
 	if (n_parts < 1 || n_parts > 1 << 20)
 		return dn_fail(-EINVAL, "sum over %d parts, must be 1 to %d", n_parts, 1 << 20);
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t at = 0; at < n; at += TREE_SPAN) {
 		int64_t len = n - at < TREE_SPAN ? n - at : TREE_SPAN;
-		float sum[TREE_SPAN];   /* not out itself: it may be one of the parts */
+		float sum[TREE_SPAN]; /* not out itself: it may be one of the parts */
 
 		tree_span(n_parts, parts, at, len, sum);
 		if (!acc)
@@ -614,9 +651,9 @@ int cpu_sum_tree(struct dn_stream *st, int64_t n, int n_parts, const float *cons
 int cpu_count_nonfinite(struct dn_stream *st, int64_t n, const float *x, int64_t *count)
 {
 	int nt = stream_threads(st);
-	int64_t bad = 0;                /* whole numbers: any order gives the same sum */
+	int64_t bad = 0; /* whole numbers: any order gives the same sum */
 
-	#pragma omp parallel for schedule(static) num_threads(nt) reduction(+ : bad) if (n >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) reduction(+ : bad) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++)
 		bad += !(fabsf(x[i]) <= FLT_MAX);
 	*count = bad;

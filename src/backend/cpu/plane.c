@@ -8,8 +8,8 @@
 #include "backend/backend_priv.h"
 #include "backend/cpu/cpu_priv.h"
 
-#define LANES 8                         /* independent sums: the compiler may use vectors without reordering */
-#define CHANNELS_TOGETHER 32            /* of the bias gradient of a flat layer: rows are read along memory */
+#define LANES 8		     /* independent sums: the compiler may use vectors without reordering */
+#define CHANNELS_TOGETHER 32 /* of the bias gradient of a flat layer: rows are read along memory */
 
 static double lanes_total(const double s[LANES])
 {
@@ -66,7 +66,7 @@ int cpu_bias_backward(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, co
 	int nt = stream_threads(st);
 
 	if (hw == 1) {
-		#pragma omp parallel for schedule(static) num_threads(nt) if (n * c >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n * c >= CPU_PARALLEL_MIN)
 		for (int64_t k = 0; k < c; k += CHANNELS_TOGETHER) {
 			int64_t m = c - k < CHANNELS_TOGETHER ? c - k : CHANNELS_TOGETHER;
 			double sum[CHANNELS_TOGETHER] = { 0 };
@@ -79,7 +79,7 @@ int cpu_bias_backward(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, co
 		}
 		return 0;
 	}
-	#pragma omp parallel for schedule(static) num_threads(nt) if (n * c * hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (n * c * hw >= CPU_PARALLEL_MIN)
 	for (int64_t k = 0; k < c; k++) {
 		double sum = 0;
 
@@ -98,8 +98,8 @@ static double bn_inverse(const struct dn_bn_desc *d, float var)
 	return d->legacy ? 1 / (sqrt((double)var) + 1e-6) : 1 / sqrt((double)var + 1e-5);
 }
 
-static void bn_channel(const struct dn_bn_desc *d, int64_t k, const float *x, const float *scale, const float *bias,
-		       float mean, float var, float *y)
+static void bn_channel(const struct dn_bn_desc *d, int64_t k, const float *x, const float *scale, const float *bias, float mean,
+		       float var, float *y)
 {
 	float inv = (float)bn_inverse(d, var), s = scale[k], b = bias[k];
 
@@ -114,26 +114,26 @@ static void bn_channel(const struct dn_bn_desc *d, int64_t k, const float *x, co
 	}
 }
 
-int cpu_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale,
-		   const float *bias, const float *mean, const float *var, float *y)
+int cpu_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale, const float *bias,
+		   const float *mean, const float *var, float *y)
 {
 	int nt = stream_threads(st);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
 	for (int64_t k = 0; k < d->c; k++)
 		bn_channel(d, k, x, scale, bias, mean[k], var[k], y);
 	return 0;
 }
 
-int cpu_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale,
-			 const float *bias, float *mean, float *var, float *y)
+int cpu_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale, const float *bias,
+			 float *mean, float *var, float *y)
 {
 	int nt = stream_threads(st);
 	int64_t count = d->n * d->hw;
 	/* one value has no variance: 0, not 0 / 0 */
 	double divisor = (double)(d->legacy && count > 1 ? count - 1 : count);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
 	for (int64_t k = 0; k < d->c; k++) {
 		double m = 0, v = 0;
 
@@ -150,13 +150,12 @@ int cpu_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const
 }
 
 int cpu_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const float *x, const float *mean,
-		    const float *var, const float *scale, const float *dy, float *dx, bool acc, float *dscale,
-		    float *dbias)
+		    const float *var, const float *scale, const float *dy, float *dx, bool acc, float *dscale, float *dbias)
 {
 	int nt = stream_threads(st);
 	double count = (double)(d->n * d->hw);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
 	for (int64_t k = 0; k < d->c; k++) {
 		/* the legacy rule differentiates with 1e-5 inside the root, whatever its forward did */
 		double inv = 1 / sqrt((double)var[k] + 1e-5), forward = bn_inverse(d, var[k]);
@@ -222,7 +221,7 @@ static void maxpool_at(const struct dn_pool_desc *d, const float *x, int64_t oy,
 static void maxpool_take(int32_t n, int32_t stride, const float *restrict x, int32_t at, float *restrict y,
 			 int32_t *restrict index)
 {
-	#pragma omp simd
+#pragma omp simd
 	for (int32_t i = 0; i < n; i++) {
 		float u = x[i * stride], v = y[i];
 		int32_t place = at + i * stride, k = index[i];
@@ -237,7 +236,8 @@ static void maxpool_take(int32_t n, int32_t stride, const float *restrict x, int
 }
 
 /* Outputs [from, to) of row oy, whose windows are inside in width; in height they are cut. */
-static void maxpool_row(const struct dn_pool_desc *d, const float *x, int64_t oy, int64_t from, int64_t to, float *y, int32_t *index)
+static void maxpool_row(const struct dn_pool_desc *d, const float *x, int64_t oy, int64_t from, int64_t to, float *y,
+			int32_t *index)
 {
 	int64_t top = oy * d->stride - d->pad / 2, left = from * d->stride - d->pad / 2;
 	int64_t y0 = top < 0 ? 0 : top, y1 = top + d->size < d->h ? top + d->size : d->h;
@@ -282,23 +282,23 @@ int cpu_maxpool_forward(struct dn_stream *st, const struct dn_pool_desc *d, cons
 	int nt = stream_threads(st);
 	int64_t in = d->h * d->w, out = d->oh * d->ow;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * in >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * in >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c; p++)
 		maxpool_plane(d, x + p * in, y + p * out, index + p * out);
 	return 0;
 }
 
-int cpu_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, const int32_t *index,
-			 float *dx, bool acc)
+int cpu_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, const int32_t *index, float *dx,
+			 bool acc)
 {
 	int nt = stream_threads(st);
 	int64_t in = d->h * d->w, out = d->oh * d->ow;
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * in >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * in >= CPU_PARALLEL_MIN)
 	for (int64_t p = 0; p < d->n * d->c; p++) {
 		if (!acc)
 			memset(dx + p * in, 0, (size_t)in * sizeof(*dx));
-		for (int64_t i = 0; i < out; i++)       /* windows may share a winner: in order */
+		for (int64_t i = 0; i < out; i++) /* windows may share a winner: in order */
 			if (index[p * out + i] >= 0)
 				dx[p * in + index[p * out + i]] += dy[p * out + i];
 	}
@@ -309,7 +309,7 @@ int cpu_avgpool_forward(struct dn_stream *st, int64_t rows, int64_t hw, const fl
 {
 	int nt = stream_threads(st);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (rows * hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (rows * hw >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < rows; r++)
 		y[r] = (float)(row_sum(x + r * hw, hw) / (double)hw);
 	return 0;
@@ -319,7 +319,7 @@ int cpu_avgpool_backward(struct dn_stream *st, int64_t rows, int64_t hw, const f
 {
 	int nt = stream_threads(st);
 
-	#pragma omp parallel for schedule(static) num_threads(nt) if (rows * hw >= CPU_PARALLEL_MIN)
+#pragma omp parallel for schedule(static) num_threads(nt) if (rows * hw >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < rows; r++) {
 		float g = (float)((double)dy[r] / (double)hw);
 

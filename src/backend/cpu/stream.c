@@ -20,8 +20,8 @@
 
 #define STREAM_ENTRIES 4096u
 #define EVENT_WINDOW 64u
-#define HOST_GRACE_MS 2000              /* a late task fails first and says whom it waits for */
-#define IDLE_YIELDS 50                  /* then sleep: 20 us, growing to 200 */
+#define HOST_GRACE_MS 2000 /* a late task fails first and says whom it waits for */
+#define IDLE_YIELDS 50	   /* then sleep: 20 us, growing to 200 */
 #define IDLE_MIN_NS 20000
 #define IDLE_MAX_NS 200000
 
@@ -29,27 +29,27 @@ enum entry_kind { ENTRY_TASK, ENTRY_WAIT, ENTRY_RECORD, ENTRY_COPY };
 
 struct stream_entry {
 	enum entry_kind kind;
-	bool started;                   /* TASK */
-	int64_t start_ns, timeout_ms;   /* TASK, once started */
+	bool started;		      /* TASK */
+	int64_t start_ns, timeout_ms; /* TASK, once started */
 	struct dn_task task;
-	struct dn_event *ev;            /* WAIT, RECORD: one reference */
+	struct dn_event *ev; /* WAIT, RECORD: one reference */
 	uint64_t seq;
-	void *dst;                      /* COPY; src NULL = zero */
+	void *dst; /* COPY; src NULL = zero */
 	const void *src;
 	size_t bytes;
 };
 
-struct dn_event {                       /* dev->lock guards all but dev and name */
+struct dn_event { /* dev->lock guards all but dev and name */
 	struct cpu_device *dev;
 	char name[48];
-	uint64_t recorded;              /* number of the latest record, 0 = never */
-	uint64_t base;                  /* records up to this one are complete */
-	uint64_t later;                 /* bit i: record base + 1 + i is complete too */
-	uint64_t err_seq;               /* latest record that completed with an error, 0 = none */
+	uint64_t recorded; /* number of the latest record, 0 = never */
+	uint64_t base;	   /* records up to this one are complete */
+	uint64_t later;	   /* bit i: record base + 1 + i is complete too */
+	uint64_t err_seq;  /* latest record that completed with an error, 0 = none */
 	int err;
 	char msg[STREAM_MSG];
-	int refs;                       /* queue entries and waiting hosts */
-	bool dead;                      /* destroyed: the last reference frees it */
+	int refs;  /* queue entries and waiting hosts */
+	bool dead; /* destroyed: the last reference frees it */
 };
 
 /* --- events, with the lock held --- */
@@ -136,8 +136,8 @@ static int task_late(const struct dn_task *t, int64_t waited_ns)
 
 	if (t->describe)
 		t->describe(t->arg, what, sizeof(what));
-	return dn_fail(DN_EPEER_LATE, "%s: waited %.1f s%s%s", t->label ? t->label : "task",
-		       (double)waited_ns * 1e-9, *what ? ": " : "", what);
+	return dn_fail(DN_EPEER_LATE, "%s: waited %.1f s%s%s", t->label ? t->label : "task", (double)waited_ns * 1e-9,
+		       *what ? ": " : "", what);
 }
 
 /* runs without the lock; the head of a busy stream is ours */
@@ -215,7 +215,7 @@ static bool serve(struct dn_stream *st, bool *polling)
 		break;
 	case ENTRY_WAIT:
 		if (!st->err && !event_passed(e->ev, e->seq))
-			return false;   /* whoever completes the event signals us, or is us */
+			return false; /* whoever completes the event signals us, or is us */
 		if (!st->err && event_failed(e->ev, e->seq))
 			stream_stick(st, e->ev->err, e->ev->msg);
 		event_unref(e->ev);
@@ -252,7 +252,7 @@ static void *progress_main(void *arg)
 			pthread_mutex_unlock(&d->lock);
 			sched_yield();
 			pthread_mutex_lock(&d->lock);
-		} else {                /* new work ends the sleep early */
+		} else { /* new work ends the sleep early */
 			dn_cond_wait_until(&d->work, &d->lock, dn_now_ns() + sleep_ns);
 			sleep_ns = sleep_ns * 3 / 2 < IDLE_MAX_NS ? sleep_ns * 3 / 2 : IDLE_MAX_NS;
 		}
@@ -268,7 +268,7 @@ static int progress_start(struct cpu_device *d)
 
 	if (d->running)
 		return 0;
-	sigfillset(&all);               /* signals belong to the program's own threads */
+	sigfillset(&all); /* signals belong to the program's own threads */
 	pthread_sigmask(SIG_BLOCK, &all, &old);
 	err = pthread_create(&d->thread, NULL, progress_main, d);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -342,7 +342,7 @@ void stream_destroy(struct dn_stream *st)
 			if (e->kind == ENTRY_RECORD || e->kind == ENTRY_WAIT)
 				event_unref(e->ev);
 		}
-		pthread_cond_signal(&d->work);  /* others may wait for those events */
+		pthread_cond_signal(&d->work); /* others may wait for those events */
 		pthread_mutex_unlock(&d->lock);
 		dn_free(st->ring);
 	}

@@ -4,33 +4,33 @@
 #include <pthread.h>
 #include "backend/backend.h"
 
-#define STREAM_MSG 1024                 /* bytes of a kept error message */
+#define STREAM_MSG 1024 /* bytes of a kept error message */
 
 struct cpu_device {
-	struct dn_device dev;           /* first: what the contract hands around */
-	pthread_mutex_t lock;           /* guards all below, and every stream and event of the device */
-	pthread_cond_t work;            /* progress thread: something was queued or recorded, or stop */
-	pthread_cond_t done;            /* hosts: an entry ended, an event completed, a stream is not busy */
-	pthread_t thread;               /* the progress thread; started with the first COMM stream */
-	bool running;                   /* thread exists */
-	bool stop;                      /* thread shall end */
-	int64_t timeout_ms;             /* of later tasks and waits, 0 = none */
-	int64_t waited_ns;              /* by compute streams and hosts for events */
-	struct dn_stream *streams;      /* COMM streams, in order of creation */
+	struct dn_device dev;	   /* first: what the contract hands around */
+	pthread_mutex_t lock;	   /* guards all below, and every stream and event of the device */
+	pthread_cond_t work;	   /* progress thread: something was queued or recorded, or stop */
+	pthread_cond_t done;	   /* hosts: an entry ended, an event completed, a stream is not busy */
+	pthread_t thread;	   /* the progress thread; started with the first COMM stream */
+	bool running;		   /* thread exists */
+	bool stop;		   /* thread shall end */
+	int64_t timeout_ms;	   /* of later tasks and waits, 0 = none */
+	int64_t waited_ns;	   /* by compute streams and hosts for events */
+	struct dn_stream *streams; /* COMM streams, in order of creation */
 };
 
 struct stream_entry;
 
 struct dn_stream {
-	struct cpu_device *dev;         /* const after create, as kind and name */
+	struct cpu_device *dev; /* const after create, as kind and name */
 	enum dn_stream_kind kind;
 	char name[48];
-	struct dn_stream *next;         /* all below: dev->lock; COMM streams only */
-	struct stream_entry *ring;      /* STREAM_ENTRIES; the progress thread alone changes a started head */
-	uint64_t head, tail;            /* entries ended and queued so far */
-	bool busy;                      /* the progress thread runs its head, without the lock */
-	bool dying;                     /* destroy has begun: do not touch */
-	int err;                        /* the first failure, sticks */
+	struct dn_stream *next;	   /* all below: dev->lock; COMM streams only */
+	struct stream_entry *ring; /* STREAM_ENTRIES; the progress thread alone changes a started head */
+	uint64_t head, tail;	   /* entries ended and queued so far */
+	bool busy;		   /* the progress thread runs its head, without the lock */
+	bool dying;		   /* destroy has begun: do not touch */
+	int err;		   /* the first failure, sticks */
 	char msg[STREAM_MSG];
 };
 

@@ -44,11 +44,11 @@ int ref_conv_pack(struct dn_stream *st, struct dn_conv *cv, const float *w, void
 
 /* one (image, output channel, input channel of its group, output point, tap) at a time; false = padding */
 struct tap {
-	int64_t x, w, y;                /* offsets into the three tensors */
+	int64_t x, w, y; /* offsets into the three tensors */
 };
 
-static bool tap_at(const struct dn_conv_desc *d, int64_t n, int64_t k, int64_t c, int64_t oy, int64_t ox, int64_t ky,
-		   int64_t kx, struct tap *t)
+static bool tap_at(const struct dn_conv_desc *d, int64_t n, int64_t k, int64_t c, int64_t oy, int64_t ox, int64_t ky, int64_t kx,
+		   struct tap *t)
 {
 	int64_t cg = d->c / d->groups, g = k / (d->k / d->groups);
 	int64_t iy = oy * d->stride - d->pad + ky * d->dilation;
@@ -84,8 +84,7 @@ int ref_conv_forward(struct dn_stream *st, struct dn_conv *cv, const float *x, c
 	return 0;
 }
 
-int ref_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *dy, float *dw,
-			      void *ws)
+int ref_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *dy, float *dw, void *ws)
 {
 	const struct dn_conv_desc *d = &cv->d;
 	int64_t cg = d->c / d->groups;
@@ -107,8 +106,8 @@ int ref_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const fl
 	return 0;
 }
 
-int ref_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx,
-			   bool acc, void *ws)
+int ref_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx, bool acc,
+			   void *ws)
 {
 	const struct dn_conv_desc *d = &cv->d;
 	int64_t kg = d->k / d->groups, cg = d->c / d->groups;
@@ -138,16 +137,15 @@ int ref_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const float
 	return 0;
 }
 
-int ref_gemm(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-	     int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+int ref_gemm(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+	     const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
 	for (int64_t i = 0; i < m; i++)
 		for (int64_t j = 0; j < n; j++) {
 			double sum = 0;
 
 			for (int64_t p = 0; p < k; p++)
-				sum += (double)(ta ? a[p * lda + i] : a[i * lda + p]) *
-				       (tb ? b[j * ldb + p] : b[p * ldb + j]);
+				sum += (double)(ta ? a[p * lda + i] : a[i * lda + p]) * (tb ? b[j * ldb + p] : b[p * ldb + j]);
 			sum *= alpha;
 			if (beta != 0)
 				sum += (double)beta * c[i * ldc + j];

@@ -196,8 +196,7 @@ int ref_scale_forward(struct dn_stream *st, const struct dn_scale_desc *d, const
 	return 0;
 }
 
-int ref_scale_backward(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da,
-		       bool acc)
+int ref_scale_backward(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da, bool acc)
 {
 	int64_t n = d->by == DN_SCALE_CHANNEL ? d->n * d->c : d->by == DN_SCALE_POINT ? d->n * d->hw : d->n * d->c * d->hw;
 
@@ -297,26 +296,19 @@ int ref_local_forward(struct dn_stream *st, const struct dn_conv_desc *d, const 
 
 	if (err)
 		return err;
-	LOCAL_POINTS(
-		double sum = 0;
-		LOCAL_TAPS(sum += (double)x[in] * w[at];)
-		y[out] = (float)sum;
-	)
+	LOCAL_POINTS(double sum = 0; LOCAL_TAPS(sum += (double)x[in] * w[at];) y[out] = (float)sum;)
 	return 0;
 }
 
 /* a weight has one point an image: the sum runs over images only */
-int ref_local_backward_weights(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy,
-			       float *dw)
+int ref_local_backward_weights(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy, float *dw)
 {
 	int err = local_desc_check(d);
 
 	if (err)
 		return err;
 	memset(dw, 0, sizeof(*dw) * (size_t)(d->oh * d->ow * d->k * d->c * d->size * d->size));
-	LOCAL_POINTS(
-		LOCAL_TAPS(dw[at] += x[in] * dy[out];)
-	)
+	LOCAL_POINTS(LOCAL_TAPS(dw[at] += x[in] * dy[out];))
 	return 0;
 }
 
@@ -329,8 +321,6 @@ int ref_local_backward_data(struct dn_stream *st, const struct dn_conv_desc *d, 
 		return err;
 	if (!acc)
 		memset(dx, 0, sizeof(*dx) * (size_t)(d->n * d->c * d->h * d->w));
-	LOCAL_POINTS(
-		LOCAL_TAPS(dx[in] += w[at] * dy[out];)
-	)
+	LOCAL_POINTS(LOCAL_TAPS(dx[in] += w[at] * dy[out];))
 	return 0;
 }

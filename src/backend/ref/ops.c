@@ -25,26 +25,46 @@ float ref_act(enum dn_act act, float v)
 	double x = v;
 
 	switch (act) {
-	case DN_ACT_LOGISTIC: return (float)(1 / (1 + exp(-x)));
-	case DN_ACT_LOGGY: return (float)(2 / (1 + exp(-x)) - 1);
-	case DN_ACT_RELU: return x < 0 ? 0 : v;
-	case DN_ACT_ELU: return (float)(x >= 0 ? x : expm1(x));
-	case DN_ACT_SELU: return (float)(x >= 0 ? SELU_SCALE * x : SELU_SCALE * SELU_ALPHA * expm1(x));
-	case DN_ACT_RELIE: return (float)(x > 0 ? x : .01 * x);
-	case DN_ACT_RAMP: return (float)(x > 0 ? x + .1 * x : .1 * x);
-	case DN_ACT_LEAKY: return (float)(x > 0 ? x : .1 * x);
-	case DN_ACT_TANH: return (float)tanh(x);
-	case DN_ACT_PLSE: return (float)(x < -4 ? .01 * (x + 4) : x > 4 ? .01 * (x - 4) + 1 : .125 * x + .5);
-	case DN_ACT_STAIR: return (float)(fmod(floor(x), 2) == 0 ? floor(x / 2) : x - floor(x) + floor(x / 2));
-	case DN_ACT_HARDTAN: return x < -1 ? -1 : x > 1 ? 1 : v;
-	case DN_ACT_LHTAN: return (float)(x < 0 ? .001 * x : x > 1 ? .001 * (x - 1) + 1 : x);
-	case DN_ACT_RELU6: return x < 0 ? 0 : x > 6 ? 6 : v;
-	case DN_ACT_REVLEAKY: return (float)(x > 0 ? x : .1 * x);
-	case DN_ACT_SWISH: return (float)(x / (1 + exp(-x)));
-	case DN_ACT_MISH: return (float)(x * tanh(softplus(x)));
-	case DN_ACT_HARD_MISH: return (float)(x > 0 ? x : x <= -2 ? 0 : x * x / 2 + x);
-	case DN_ACT_GELU: return (float)(.5 * x * (1 + tanh(gelu_inner(x))));
-	default: return v;
+	case DN_ACT_LOGISTIC:
+		return (float)(1 / (1 + exp(-x)));
+	case DN_ACT_LOGGY:
+		return (float)(2 / (1 + exp(-x)) - 1);
+	case DN_ACT_RELU:
+		return x < 0 ? 0 : v;
+	case DN_ACT_ELU:
+		return (float)(x >= 0 ? x : expm1(x));
+	case DN_ACT_SELU:
+		return (float)(x >= 0 ? SELU_SCALE * x : SELU_SCALE * SELU_ALPHA * expm1(x));
+	case DN_ACT_RELIE:
+		return (float)(x > 0 ? x : .01 * x);
+	case DN_ACT_RAMP:
+		return (float)(x > 0 ? x + .1 * x : .1 * x);
+	case DN_ACT_LEAKY:
+		return (float)(x > 0 ? x : .1 * x);
+	case DN_ACT_TANH:
+		return (float)tanh(x);
+	case DN_ACT_PLSE:
+		return (float)(x < -4 ? .01 * (x + 4) : x > 4 ? .01 * (x - 4) + 1 : .125 * x + .5);
+	case DN_ACT_STAIR:
+		return (float)(fmod(floor(x), 2) == 0 ? floor(x / 2) : x - floor(x) + floor(x / 2));
+	case DN_ACT_HARDTAN:
+		return x < -1 ? -1 : x > 1 ? 1 : v;
+	case DN_ACT_LHTAN:
+		return (float)(x < 0 ? .001 * x : x > 1 ? .001 * (x - 1) + 1 : x);
+	case DN_ACT_RELU6:
+		return x < 0 ? 0 : x > 6 ? 6 : v;
+	case DN_ACT_REVLEAKY:
+		return (float)(x > 0 ? x : .1 * x);
+	case DN_ACT_SWISH:
+		return (float)(x / (1 + exp(-x)));
+	case DN_ACT_MISH:
+		return (float)(x * tanh(softplus(x)));
+	case DN_ACT_HARD_MISH:
+		return (float)(x > 0 ? x : x <= -2 ? 0 : x * x / 2 + x);
+	case DN_ACT_GELU:
+		return (float)(.5 * x * (1 + tanh(gelu_inner(x))));
+	default:
+		return v;
 	}
 }
 
@@ -54,32 +74,49 @@ static double act_gradient(enum dn_act act, double y)
 	double q = (y + 1) / 2, x = y, t;
 
 	switch (act) {
-	case DN_ACT_LOGISTIC: return y * (1 - y);
-	case DN_ACT_LOGGY: return 2 * q * (1 - q);
-	case DN_ACT_RELU: return y > 0;
-	case DN_ACT_ELU: return y >= 0 ? 1 : y + 1;
-	case DN_ACT_SELU: return y >= 0 ? SELU_SCALE : y + SELU_SCALE * SELU_ALPHA;
-	case DN_ACT_RELIE: return y > 0 ? 1 : .01;
-	case DN_ACT_RAMP: return (y > 0) + .1;
-	case DN_ACT_LEAKY: return y > 0 ? 1 : .1;
-	case DN_ACT_TANH: return 1 - y * y;
-	case DN_ACT_PLSE: return y < 0 || y > 1 ? .01 : .125;
-	case DN_ACT_STAIR: return floor(y) == y ? 0 : 1;
-	case DN_ACT_HARDTAN: return y > -1 && y < 1;
-	case DN_ACT_LHTAN: return y > 0 && y < 1 ? 1 : .001;
-	case DN_ACT_RELU6: return y > 0 && y < 6;
-	case DN_ACT_REVLEAKY: return y > 0 ? 1 : .1;
+	case DN_ACT_LOGISTIC:
+		return y * (1 - y);
+	case DN_ACT_LOGGY:
+		return 2 * q * (1 - q);
+	case DN_ACT_RELU:
+		return y > 0;
+	case DN_ACT_ELU:
+		return y >= 0 ? 1 : y + 1;
+	case DN_ACT_SELU:
+		return y >= 0 ? SELU_SCALE : y + SELU_SCALE * SELU_ALPHA;
+	case DN_ACT_RELIE:
+		return y > 0 ? 1 : .01;
+	case DN_ACT_RAMP:
+		return (y > 0) + .1;
+	case DN_ACT_LEAKY:
+		return y > 0 ? 1 : .1;
+	case DN_ACT_TANH:
+		return 1 - y * y;
+	case DN_ACT_PLSE:
+		return y < 0 || y > 1 ? .01 : .125;
+	case DN_ACT_STAIR:
+		return floor(y) == y ? 0 : 1;
+	case DN_ACT_HARDTAN:
+		return y > -1 && y < 1;
+	case DN_ACT_LHTAN:
+		return y > 0 && y < 1 ? 1 : .001;
+	case DN_ACT_RELU6:
+		return y > 0 && y < 6;
+	case DN_ACT_REVLEAKY:
+		return y > 0 ? 1 : .1;
 	case DN_ACT_SWISH:
 		t = 1 / (1 + exp(-x));
 		return t + x * t * (1 - t);
 	case DN_ACT_MISH:
 		t = tanh(softplus(x));
 		return t + x * (1 - t * t) * -expm1(-softplus(x));
-	case DN_ACT_HARD_MISH: return x > 0 ? 1 : x > -2 ? x + 1 : 0;
+	case DN_ACT_HARD_MISH:
+		return x > 0 ? 1 : x > -2 ? x + 1 : 0;
 	case DN_ACT_GELU:
 		t = tanh(gelu_inner(x));
 		return .5 * (1 + t) + .5 * x * (1 - t * t) * (.797885 + 3 * .035677 * x * x);
-	default: return 1;
+	default:
+		return 1;
 	}
 }
 
@@ -115,8 +152,8 @@ static double bn_divisor(const struct dn_bn_desc *d, float var)
 	return d->legacy ? sqrt(var) + 1e-6 : sqrt(var + 1e-5);
 }
 
-int ref_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale,
-		   const float *bias, const float *mean, const float *var, float *y)
+int ref_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale, const float *bias,
+		   const float *mean, const float *var, float *y)
 {
 	for (int64_t i = 0; i < d->n * d->c * d->hw; i++) {
 		int64_t k = i / d->hw % d->c;
@@ -126,8 +163,8 @@ int ref_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const float
 	return 0;
 }
 
-int ref_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale,
-			 const float *bias, float *mean, float *var, float *y)
+int ref_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale, const float *bias,
+			 float *mean, float *var, float *y)
 {
 	int64_t count = d->n * d->hw;
 
@@ -151,8 +188,7 @@ int ref_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const
 }
 
 int ref_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const float *x, const float *mean,
-		    const float *var, const float *scale, const float *dy, float *dx, bool acc, float *dscale,
-		    float *dbias)
+		    const float *var, const float *scale, const float *dy, float *dx, bool acc, float *dscale, float *dbias)
 {
 	int64_t count = d->n * d->hw;
 
@@ -194,8 +230,8 @@ int ref_maxpool_forward(struct dn_stream *st, const struct dn_pool_desc *d, cons
 				int64_t best = -1, out = (p * d->oh + oy) * d->ow + ox;
 
 				for (int64_t iy = oy * d->stride - d->pad / 2; iy < oy * d->stride - d->pad / 2 + d->size; iy++)
-					for (int64_t ix = ox * d->stride - d->pad / 2;
-					     ix < ox * d->stride - d->pad / 2 + d->size; ix++) {
+					for (int64_t ix = ox * d->stride - d->pad / 2; ix < ox * d->stride - d->pad / 2 + d->size;
+					     ix++) {
 						const float *plane = x + p * d->h * d->w;
 
 						if (iy < 0 || iy >= d->h || ix < 0 || ix >= d->w)
@@ -209,8 +245,8 @@ int ref_maxpool_forward(struct dn_stream *st, const struct dn_pool_desc *d, cons
 	return 0;
 }
 
-int ref_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, const int32_t *index,
-			 float *dx, bool acc)
+int ref_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, const int32_t *index, float *dx,
+			 bool acc)
 {
 	int64_t plane = d->h * d->w;
 
@@ -250,8 +286,8 @@ static float dropout_factor(const struct dn_dropout_key *k, int64_t per_image, i
 	return r[j % 4] * 0x1p-32 >= (double)k->probability ? (float)(1 / (1 - (double)k->probability)) : 0;
 }
 
-int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
-			const float *x, float *y)
+int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *x,
+			float *y)
 {
 	int err = dropout_key_check(k);
 
@@ -263,8 +299,8 @@ int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, in
 	return err;
 }
 
-int ref_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
-			 const float *dy, float *dx, bool acc)
+int ref_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *dy,
+			 float *dx, bool acc)
 {
 	int err = dropout_key_check(k);
 
@@ -390,8 +426,7 @@ static double cost_at(enum dn_cost kind, float p, float t, float *delta)
 	}
 }
 
-int ref_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta,
-	     double *loss)
+int ref_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta, double *loss)
 {
 	double sum = 0;
 
@@ -443,8 +478,7 @@ static bool shortcut_at(const struct dn_shortcut_desc *d, int64_t i, int64_t *in
 	return true;
 }
 
-int ref_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *direct,
-			 const float *src, float *y)
+int ref_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *direct, const float *src, float *y)
 {
 	int err = shortcut_desc_check(d);
 	int64_t in;
@@ -454,8 +488,7 @@ int ref_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d,
 	return err;
 }
 
-int ref_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *dy, float *dsrc,
-			      bool acc)
+int ref_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *dy, float *dsrc, bool acc)
 {
 	int err = shortcut_desc_check(d);
 	int64_t in;
@@ -468,8 +501,7 @@ int ref_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_des
 	return err;
 }
 
-int ref_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum,
-	    float decay)
+int ref_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum, float decay)
 {
 	for (int64_t i = 0; i < n; i++) {
 		v[i] = momentum * v[i] + g[i] - decay * w[i];

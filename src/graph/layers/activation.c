@@ -4,7 +4,7 @@
 #include "graph/layers/layers_priv.h"
 
 struct logistic {
-	float *scratch;                 /* t - p of a pass that does not learn */
+	float *scratch; /* t - p of a pass that does not learn */
 };
 
 static int act_of_x(struct dn_layer *l)

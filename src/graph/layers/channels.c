@@ -6,11 +6,11 @@
 
 struct lrn {
 	struct dn_lrn_desc desc;
-	float *norm;                    /* [n, c, hw] */
+	float *norm; /* [n, c, hw] */
 };
 
 struct l2norm {
-	float *norm;                    /* [n, hw] */
+	float *norm; /* [n, hw] */
 };
 
 static int64_t pixels(const struct dn_layer *l)
@@ -41,7 +41,12 @@ static int lrn_setup(struct dn_layer *l, struct dn_section *s)
 	if (err)
 		return err;
 	n->desc = (struct dn_lrn_desc){
-		.n = l->batch, .c = l->c, .hw = pixels(l), .size = size, .alpha = (float)alpha, .beta = (float)beta,
+		.n = l->batch,
+		.c = l->c,
+		.hw = pixels(l),
+		.size = size,
+		.alpha = (float)alpha,
+		.beta = (float)beta,
 		.kappa = (float)kappa,
 	};
 	return dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
@@ -91,7 +96,8 @@ static int l2norm_backward(struct dn_layer *l)
 
 	if (!dx)
 		return 0;
-	return l->net->dev->be->l2norm_backward(l->net->compute, l->batch, l->c, pixels(l), l->output, n->norm, l->delta, dx, acc);
+	return l->net->dev->be->l2norm_backward(l->net->compute, l->batch, l->c, pixels(l), l->output, n->norm, l->delta, dx,
+						acc);
 }
 
 const struct dn_layer_ops lrn_layer = {

@@ -9,8 +9,8 @@ struct connected {
 	struct dn_param *biases, *weights;
 	bool batch_norm;
 	struct layer_norm norm;
-	float *z;                       /* [n, outputs] before the normalisation, NULL: output (backward not needed) */
-	float *pre;                     /* [n, outputs] before the activation, NULL: output */
+	float *z;   /* [n, outputs] before the normalisation, NULL: output (backward not needed) */
+	float *pre; /* [n, outputs] before the activation, NULL: output */
 };
 
 static int connected_params(struct dn_layer *l)
@@ -69,8 +69,8 @@ static int connected_forward(struct dn_layer *l)
 	struct dn_stream *st = l->net->compute;
 	float *y = cn->pre ? cn->pre : l->output;
 	float *z = cn->z ? cn->z : y;
-	int err = be->gemm(st, false, true, l->batch, l->outputs, l->inputs, 1, dn_layer_x(l, 0), l->inputs,
-			   cn->weights->value, l->inputs, 0, z, l->outputs);
+	int err = be->gemm(st, false, true, l->batch, l->outputs, l->inputs, 1, dn_layer_x(l, 0), l->inputs, cn->weights->value,
+			   l->inputs, 0, z, l->outputs);
 
 	if (!err && cn->batch_norm)
 		err = norm_forward(&cn->norm, l, z, y);

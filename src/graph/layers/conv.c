@@ -12,19 +12,19 @@ struct conv {
 	struct dn_param *biases, *weights;
 	bool batch_norm;
 	struct layer_norm norm;
-	float *z;                       /* [n, k, oh, ow] before the normalisation, NULL: output (backward not needed) */
-	float *pre;                     /* [n, k, oh, ow] before the activation, NULL: output */
-	bool binary, xnor;              /* weights, weights and input are binarised in forward; backward uses the real ones */
+	float *z;	   /* [n, k, oh, ow] before the normalisation, NULL: output (backward not needed) */
+	float *pre;	   /* [n, k, oh, ow] before the activation, NULL: output */
+	bool binary, xnor; /* weights, weights and input are binarised in forward; backward uses the real ones */
 	float *binary_w, *binary_x;
-	void *packed;                   /* constant weights in the library's layout */
+	void *packed; /* constant weights in the library's layout */
 	uint64_t packed_version;
 	bool packed_valid;
 };
 
 static const struct dn_key_fixed fixed[] = {
-	{ "bin_output", 0 }, { "antialiasing", 0 }, { "cbn", 0 }, { "assisted_excitation", 0 },
-	{ "coordconv", 0 }, { "sway", 0 }, { "rotate", 0 }, { "stretch", 0 }, { "stretch_sway", 0 }, { "grad_centr", 0 },
-	{ "reverse", 0 },
+	{ "bin_output", 0 },   { "antialiasing", 0 }, { "cbn", 0 },	{ "assisted_excitation", 0 },
+	{ "coordconv", 0 },    { "sway", 0 },	      { "rotate", 0 },	{ "stretch", 0 },
+	{ "stretch_sway", 0 }, { "grad_centr", 0 },   { "reverse", 0 },
 };
 static const char *const ignored[] = { "dot", "angle", "stream", "wait_stream" };
 
@@ -68,8 +68,10 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 		return err;
 	dn_keys_ignore(s, ignored, DN_N(ignored));
 	if (sx != sy)
-		return dn_section_fail(s, "stride_x", -ENOTSUP, "stride_x=%lld stride_y=%lld: different strides are not supported in "
-				       "this version", (long long)sx, (long long)sy);
+		return dn_section_fail(s, "stride_x", -ENOTSUP,
+				       "stride_x=%lld stride_y=%lld: different strides are not supported in "
+				       "this version",
+				       (long long)sx, (long long)sy);
 	if (l->numload > d->k)
 		return dn_section_fail(s, "numload", -EINVAL, "numload=%lld is more than filters=%lld", (long long)l->numload,
 				       (long long)d->k);
@@ -89,17 +91,21 @@ static int conv_shape(struct dn_layer *l, struct dn_section *s)
 	int err;
 
 	if (l->c > NET_MAX_COUNT / (d->size * d->size))
-		return dn_section_fail(s, "size", -EOVERFLOW, "layer %d: filters of %lld x %lld x %lld are more than 2^40 elements",
-				       l->index, (long long)d->size, (long long)d->size, (long long)l->c);
+		return dn_section_fail(s, "size", -EOVERFLOW,
+				       "layer %d: filters of %lld x %lld x %lld are more than 2^40 elements", l->index,
+				       (long long)d->size, (long long)d->size, (long long)l->c);
 	if (l->c % d->groups || d->k % d->groups)
-		return dn_section_fail(s, "groups", -EINVAL, "groups=%lld does not divide both the %lld input channels and "
-				       "filters=%lld", (long long)d->groups, (long long)l->c, (long long)d->k);
+		return dn_section_fail(s, "groups", -EINVAL,
+				       "groups=%lld does not divide both the %lld input channels and "
+				       "filters=%lld",
+				       (long long)d->groups, (long long)l->c, (long long)d->k);
 	if (l->w + 2 * d->pad < reach || l->h + 2 * d->pad < reach)
-		return dn_section_fail(s, "size", -EINVAL, "layer %d: a kernel of %lld (size %lld, dilation %lld) is larger than the "
-				       "padded input of %lld x %lld", l->index, (long long)reach, (long long)d->size,
-				       (long long)d->dilation, (long long)(l->w + 2 * d->pad), (long long)(l->h + 2 * d->pad));
-	err = dn_layer_set_out(l, (l->w + 2 * d->pad - reach) / d->stride + 1, (l->h + 2 * d->pad - reach) / d->stride + 1,
-			       d->k);
+		return dn_section_fail(s, "size", -EINVAL,
+				       "layer %d: a kernel of %lld (size %lld, dilation %lld) is larger than the "
+				       "padded input of %lld x %lld",
+				       l->index, (long long)reach, (long long)d->size, (long long)d->dilation,
+				       (long long)(l->w + 2 * d->pad), (long long)(l->h + 2 * d->pad));
+	err = dn_layer_set_out(l, (l->w + 2 * d->pad - reach) / d->stride + 1, (l->h + 2 * d->pad - reach) / d->stride + 1, d->k);
 	if (err)
 		return err;
 	d->n = l->batch;
@@ -132,7 +138,8 @@ static int conv_params(struct dn_layer *l, bool flipped)
 		cv->weights->file_cols = fan_in;
 	}
 	if (l->outputs > INT64_MAX / 4 / fan_in)
-		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image", l->index);
+		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image",
+				       l->index);
 	l->flops = 2 * fan_in * l->outputs;
 	return 0;
 }

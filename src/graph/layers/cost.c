@@ -8,15 +8,15 @@
 struct cost {
 	enum dn_cost kind;
 	double scale;
-	float *scratch;                 /* delta of a pass that does not learn */
+	float *scratch; /* delta of a pass that does not learn */
 };
 
 static const struct {
 	const char *name;
 	enum dn_cost kind;
 } types[] = {
-	{ "sse", DN_COST_SSE }, { "seg", DN_COST_SSE }, { "masked", DN_COST_MASKED }, { "smooth", DN_COST_SMOOTH },
-	{ "L1", DN_COST_L1 }, { "wgan", DN_COST_WGAN },
+	{ "sse", DN_COST_SSE },	      { "seg", DN_COST_SSE }, { "masked", DN_COST_MASKED },
+	{ "smooth", DN_COST_SMOOTH }, { "L1", DN_COST_L1 },   { "wgan", DN_COST_WGAN },
 };
 
 static int cost_type(struct dn_section *s, enum dn_cost *out)

@@ -37,10 +37,11 @@ static int crop_setup(struct dn_layer *l, struct dn_section *s)
 	if (err)
 		return err;
 	if (d->ow > l->w || d->oh > l->h)
-		return dn_section_fail(s, d->ow > l->w ? "crop_width" : "crop_height", -EINVAL, "layer %d: a window of %lld x %lld is "
-				       "larger than the input of %lld x %lld", l->index, (long long)d->ow, (long long)d->oh,
-				       (long long)l->w, (long long)l->h);
-	if (l->net->opt.train && (shift < 0 || shift > 0))      /* stock cfgs have it, and on a CPU Darknet does nothing with it */
+		return dn_section_fail(s, d->ow > l->w ? "crop_width" : "crop_height", -EINVAL,
+				       "layer %d: a window of %lld x %lld is "
+				       "larger than the input of %lld x %lld",
+				       l->index, (long long)d->ow, (long long)d->oh, (long long)l->w, (long long)l->h);
+	if (l->net->opt.train && (shift < 0 || shift > 0)) /* stock cfgs have it, and on a CPU Darknet does nothing with it */
 		dn_warn("%s:%d: [crop] shift=%g has no effect", s->file->path, dn_section_find(s, "shift")->line, shift);
 	d->n = l->batch;
 	d->c = l->c;

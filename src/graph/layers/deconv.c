@@ -6,13 +6,13 @@
 #include "graph/layers/layers_priv.h"
 
 struct deconv {
-	struct dn_conv_desc desc;       /* of the convolution that goes back */
+	struct dn_conv_desc desc; /* of the convolution that goes back */
 	struct dn_conv *op;
 	struct dn_param *biases, *weights;
 	bool batch_norm;
 	struct layer_norm norm;
-	float *z, *pre;                 /* as in conv.c */
-	float *dx;                      /* [n, inputs] what is added to delta; the op overwrites */
+	float *z, *pre; /* as in conv.c */
+	float *dx;	/* [n, inputs] what is added to delta; the op overwrites */
 };
 
 static int deconv_keys(struct dn_layer *l, struct dn_section *s)
@@ -54,8 +54,10 @@ static int deconv_shape(struct dn_layer *l, struct dn_section *s)
 	if (err)
 		return err;
 	if (l->c > NET_MAX_COUNT / (d->size * d->size * d->c))
-		return dn_section_fail(s, "size", -EOVERFLOW, "layer %d: %lld x %lld filters of %lld x %lld are more than 2^40 "
-				       "elements", l->index, (long long)l->c, (long long)d->c, (long long)d->size, (long long)d->size);
+		return dn_section_fail(s, "size", -EOVERFLOW,
+				       "layer %d: %lld x %lld filters of %lld x %lld are more than 2^40 "
+				       "elements",
+				       l->index, (long long)l->c, (long long)d->c, (long long)d->size, (long long)d->size);
 	d->n = l->batch;
 	d->h = l->out_h;
 	d->w = l->out_w;
@@ -65,7 +67,7 @@ static int deconv_shape(struct dn_layer *l, struct dn_section *s)
 	d->groups = 1;
 	d->dilation = 1;
 	d->act = DN_ACT_LINEAR;
-	d->train = true;                /* the data gradient is needed in inference too */
+	d->train = true; /* the data gradient is needed in inference too */
 	return 0;
 }
 
@@ -85,7 +87,8 @@ static int deconv_params(struct dn_layer *l)
 		return err;
 	dc->weights->decay = true;
 	if (l->w * l->h > INT64_MAX / 4 / dc->weights->n)
-		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image", l->index);
+		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image",
+				       l->index);
 	l->flops = 2 * l->w * l->h * dc->weights->n;
 	return 0;
 }

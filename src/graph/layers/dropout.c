@@ -10,7 +10,9 @@ struct dropout {
 };
 
 static const struct dn_key_fixed fixed[] = {
-	{ "dropblock", 0 }, { "dropblock_size_rel", 0 }, { "dropblock_size_abs", 0 },
+	{ "dropblock", 0 },
+	{ "dropblock_size_rel", 0 },
+	{ "dropblock_size_abs", 0 },
 };
 
 static int dropout_setup(struct dn_layer *l, struct dn_section *s)

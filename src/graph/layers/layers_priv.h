@@ -4,17 +4,17 @@
 #include "graph/layer.h"
 #include "graph/net.h"
 
-extern const struct dn_layer_ops conv_layer, connected_layer, maxpool_layer, avgpool_layer, batchnorm_layer,
-	dropout_layer, softmax_layer, cost_layer, shortcut_layer, route_layer, activation_layer, logistic_layer, l2norm_layer,
-	lrn_layer, upsample_layer, reorg_layer, reorg3d_layer, crop_layer, local_layer, deconv_layer,
-	scale_channels_layer, sam_layer, local_avgpool_layer;
+extern const struct dn_layer_ops conv_layer, connected_layer, maxpool_layer, avgpool_layer, batchnorm_layer, dropout_layer,
+	softmax_layer, cost_layer, shortcut_layer, route_layer, activation_layer, logistic_layer, l2norm_layer, lrn_layer,
+	upsample_layer, reorg_layer, reorg3d_layer, crop_layer, local_layer, deconv_layer, scale_channels_layer, sam_layer,
+	local_avgpool_layer;
 
 struct layer_norm {
 	struct dn_bn_desc desc;
-	struct dn_param *biases;        /* NULL: none, zeros are used */
+	struct dn_param *biases; /* NULL: none, zeros are used */
 	struct dn_param *scales, *rolling_mean, *rolling_variance;
-	float *mean, *variance;         /* [c] of this microbatch */
-	float *no_bias, *no_dbias;      /* [c] when biases is NULL */
+	float *mean, *variance;	   /* [c] of this microbatch */
+	float *no_bias, *no_dbias; /* [c] when biases is NULL */
 };
 
 /* norm_declare() - scales and the rolling statistics as the next params; biases are the layer's own */
@@ -31,7 +31,7 @@ int norm_backward(struct layer_norm *nm, struct dn_layer *l, const float *x, con
  * and stays NULL when z may lie in the output itself. layer_act_forward() then makes the output of it.
  * layer_act_backward() turns delta into that of z. */
 int layer_act_setup(struct dn_layer *l, float **pre);
-enum dn_act layer_act_inside(const struct dn_layer *l);  /* what the op before may apply itself: linear when *pre exists */
+enum dn_act layer_act_inside(const struct dn_layer *l); /* what the op before may apply itself: linear when *pre exists */
 int layer_act_forward(struct dn_layer *l, const float *pre);
 int layer_act_backward(struct dn_layer *l, const float *pre);
 
@@ -48,7 +48,7 @@ int layer_loss(struct dn_layer *l, enum dn_cost kind, const float *p, const floa
 
 /* layer_same_out() - the output has the shape of the input, flat or image */
 int layer_same_out(struct dn_layer *l);
-int layer_bytes(int64_t n, size_t *out);        /* n floats */
+int layer_bytes(int64_t n, size_t *out); /* n floats */
 /* layer_no_numload() - for layers whose weights do not start with the filters */
 int layer_no_numload(const struct dn_layer *l);
 int layer_biases(struct dn_layer *l, int64_t n, struct dn_param **out);

@@ -13,7 +13,7 @@
 struct local {
 	struct dn_conv_desc desc;
 	struct dn_param *biases, *weights;
-	float *pre;                     /* [n, k, oh, ow] before the activation, NULL: output */
+	float *pre; /* [n, k, oh, ow] before the activation, NULL: output */
 };
 
 static int local_shape(struct dn_layer *l, struct dn_section *s)
@@ -24,7 +24,8 @@ static int local_shape(struct dn_layer *l, struct dn_section *s)
 	if (err)
 		return err;
 	if (d->pad > d->size)
-		return dn_section_fail(s, "pad", -EINVAL, "pad=%lld is more than size=%lld", (long long)d->pad, (long long)d->size);
+		return dn_section_fail(s, "pad", -EINVAL, "pad=%lld is more than size=%lld", (long long)d->pad,
+				       (long long)d->size);
 	if (!d->pad && (d->size > l->w || d->size > l->h))
 		return dn_section_fail(s, "size", -EINVAL, "layer %d: a window of %lld is larger than the input of %lld x %lld",
 				       l->index, (long long)d->size, (long long)l->w, (long long)l->h);
@@ -48,8 +49,9 @@ static int local_params(struct dn_layer *l, struct dn_section *s)
 	int err;
 
 	if (l->c > NET_MAX_COUNT / square)
-		return dn_section_fail(s, "size", -EOVERFLOW, "layer %d: filters of %lld x %lld x %lld are more than 2^40 elements",
-				       l->index, (long long)d->size, (long long)d->size, (long long)l->c);
+		return dn_section_fail(s, "size", -EOVERFLOW,
+				       "layer %d: filters of %lld x %lld x %lld are more than 2^40 elements", l->index,
+				       (long long)d->size, (long long)d->size, (long long)l->c);
 	taps = l->c * square;
 	err = layer_biases(l, l->outputs, &lo->biases);
 	if (!err)

@@ -7,11 +7,11 @@
 
 struct maxpool {
 	struct dn_pool_desc desc;
-	int32_t *index;                 /* [n, c, oh, ow] the winner's position in its plane */
+	int32_t *index; /* [n, c, oh, ow] the winner's position in its plane */
 };
 
 static const struct dn_key_fixed fixed[] = { { "maxpool_depth", 0 }, { "antialiasing", 0 }, { "maxpool_zero_nonmax", 0 } };
-static const char *const ignored[] = { "out_channels" };        /* of maxpool_depth only */
+static const char *const ignored[] = { "out_channels" }; /* of maxpool_depth only */
 
 static int maxpool_keys(struct dn_layer *l, struct dn_section *s)
 {
@@ -34,8 +34,10 @@ static int maxpool_keys(struct dn_layer *l, struct dn_section *s)
 		return err;
 	dn_keys_ignore(s, ignored, DN_N(ignored));
 	if (sx != sy)
-		return dn_section_fail(s, "stride_x", -ENOTSUP, "stride_x=%lld stride_y=%lld: different strides are not supported in "
-				       "this version", (long long)sx, (long long)sy);
+		return dn_section_fail(s, "stride_x", -ENOTSUP,
+				       "stride_x=%lld stride_y=%lld: different strides are not supported in "
+				       "this version",
+				       (long long)sx, (long long)sy);
 	d->stride = sx;
 	return 0;
 }
@@ -51,11 +53,12 @@ static int pool_setup(struct dn_layer *l, struct dn_section *s)
 	if (err)
 		return err;
 	if (l->w + d->pad < d->size || l->h + d->pad < d->size)
-		return dn_section_fail(s, "size", -EINVAL, "layer %d: a window of %lld is larger than the padded input of %lld x %lld",
-				       l->index, (long long)d->size, (long long)(l->w + d->pad), (long long)(l->h + d->pad));
+		return dn_section_fail(s, "size", -EINVAL,
+				       "layer %d: a window of %lld is larger than the padded input of %lld x %lld", l->index,
+				       (long long)d->size, (long long)(l->w + d->pad), (long long)(l->h + d->pad));
 	if (l->w * l->h > INT32_MAX)
-		return dn_section_fail(s, NULL, -EOVERFLOW, "layer %d: a plane of %lld x %lld is larger than 2^31 elements", l->index,
-				       (long long)l->w, (long long)l->h);
+		return dn_section_fail(s, NULL, -EOVERFLOW, "layer %d: a plane of %lld x %lld is larger than 2^31 elements",
+				       l->index, (long long)l->w, (long long)l->h);
 	err = dn_layer_set_out(l, (l->w + d->pad - d->size) / d->stride + 1, (l->h + d->pad - d->size) / d->stride + 1, l->c);
 	if (err)
 		return err;

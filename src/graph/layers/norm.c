@@ -25,8 +25,8 @@ int layer_needs_image(const struct dn_layer *l)
 {
 	if (l->w > 0 && l->h > 0)
 		return 0;
-	return dn_section_fail(l->section, NULL, -EINVAL, "layer %d needs an image as input, but gets %lld flat numbers", l->index,
-			       (long long)l->inputs);
+	return dn_section_fail(l->section, NULL, -EINVAL, "layer %d needs an image as input, but gets %lld flat numbers",
+			       l->index, (long long)l->inputs);
 }
 
 int layer_pass_delta(struct dn_layer *l, int k, float alpha)
@@ -53,8 +53,9 @@ int layer_bytes(int64_t n, size_t *out)
 
 int layer_no_numload(const struct dn_layer *l)
 {
-	return l->numload ? dn_section_fail(l->section, "numload", -ENOTSUP, "numload is for [convolutional] and [connected] only") :
-	       0;
+	return l->numload
+		       ? dn_section_fail(l->section, "numload", -ENOTSUP, "numload is for [convolutional] and [connected] only")
+		       : 0;
 }
 
 int layer_act_setup(struct dn_layer *l, float **pre)
@@ -203,6 +204,6 @@ int norm_forward(struct layer_norm *nm, struct dn_layer *l, const float *x, floa
 
 int norm_backward(struct layer_norm *nm, struct dn_layer *l, const float *x, const float *dy, float *dx, bool acc)
 {
-	return l->net->dev->be->bn_backward(l->net->compute, &nm->desc, false, x, nm->mean, nm->variance, nm->scales->value,
-					    dy, dx, acc, nm->scales->grad, nm->biases ? nm->biases->grad : nm->no_dbias);
+	return l->net->dev->be->bn_backward(l->net->compute, &nm->desc, false, x, nm->mean, nm->variance, nm->scales->value, dy,
+					    dx, acc, nm->scales->grad, nm->biases ? nm->biases->grad : nm->no_dbias);
 }

@@ -34,7 +34,7 @@ static int reorg_shape(struct dn_layer *l, struct dn_section *s, int64_t stride,
 				       l->index, (long long)square, (long long)l->c);
 	if (reverse)
 		return dn_layer_set_out(l, l->w * stride, l->h * stride, l->c / square);
-	if (true_order) {               /* the narrow image is the output */
+	if (true_order) { /* the narrow image is the output */
 		re->desc.c = l->c * square;
 		re->desc.h = l->h / stride;
 		re->desc.w = l->w / stride;

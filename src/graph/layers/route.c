@@ -47,8 +47,9 @@ static int route_setup(struct dn_layer *l, struct dn_section *s)
 		const struct dn_layer *in = &l->net->layers[l->inputs_of[i].layer];
 
 		if (in->out_w != first->out_w || in->out_h != first->out_h)
-			return dn_section_fail(s, "layers", -EINVAL, "layer %d: layer %d is %lld x %lld, but layer %d is %lld x %lld",
-					       l->index, in->index, (long long)in->out_w, (long long)in->out_h, first->index,
+			return dn_section_fail(s, "layers", -EINVAL,
+					       "layer %d: layer %d is %lld x %lld, but layer %d is %lld x %lld", l->index,
+					       in->index, (long long)in->out_w, (long long)in->out_h, first->index,
 					       (long long)first->out_w, (long long)first->out_h);
 		if (in->out_c % rt->groups)
 			return dn_section_fail(s, "groups", -EINVAL, "groups=%lld does not divide the %lld channels of layer %d",
@@ -94,13 +95,13 @@ static int route_backward(struct dn_layer *l)
 		float *dx = dn_layer_dx(l, k, &acc);
 		int err = 0;
 
-		if (dx && !acc && rt->groups > 1) {     /* the other groups get nothing from here */
+		if (dx && !acc && rt->groups > 1) { /* the other groups get nothing from here */
 			err = be->zero(l->net->compute, dx, sizeof(float) * (size_t)(l->batch * in->outputs));
 			acc = true;
 		}
 		if (dx && !err)
-			err = be->copy_rows(l->net->compute, l->batch, part, dy, l->outputs, dx + rt->group_id * part, in->outputs,
-					    acc);
+			err = be->copy_rows(l->net->compute, l->batch, part, dy, l->outputs, dx + rt->group_id * part,
+					    in->outputs, acc);
 		if (err)
 			return err;
 		dy += part;

@@ -6,7 +6,7 @@
 
 struct scale {
 	struct dn_scale_desc desc;
-	float *pre;                     /* [n, outputs] before the activation, NULL: output */
+	float *pre; /* [n, outputs] before the activation, NULL: output */
 };
 
 static int scale_setup(struct dn_layer *l, struct dn_section *s, enum dn_scale by)
@@ -42,8 +42,9 @@ static int scale_setup(struct dn_layer *l, struct dn_section *s, enum dn_scale b
 	else
 		fits = l->w == src->out_w && l->h == src->out_h && l->c == 1;
 	if (!fits)
-		return dn_section_fail(s, "from", -EINVAL, "layer %d: %lld x %lld x %lld cannot scale the %lld x %lld x %lld of layer %d",
-				       l->index, (long long)l->w, (long long)l->h, (long long)l->c, (long long)src->out_w,
+		return dn_section_fail(s, "from", -EINVAL,
+				       "layer %d: %lld x %lld x %lld cannot scale the %lld x %lld x %lld of layer %d", l->index,
+				       (long long)l->w, (long long)l->h, (long long)l->c, (long long)src->out_w,
 				       (long long)src->out_h, (long long)src->out_c, src->index);
 	err = dn_layer_set_out(l, src->out_w, src->out_h, src->out_c);
 	if (err)

@@ -7,7 +7,7 @@
 
 struct shortcut {
 	struct dn_shortcut_desc desc;
-	float *pre;                     /* [n, c2, h2, w2] before the activation, NULL: output */
+	float *pre; /* [n, c2, h2, w2] before the activation, NULL: output */
 };
 
 static int shortcut_fixed_text(struct dn_section *s, const char *key)
@@ -32,9 +32,11 @@ static int shortcut_shape(struct dn_layer *l, struct dn_section *s, int from)
 	d->h2 = l->h;
 	d->c2 = l->c;
 	if (d->w1 / d->w2 != d->h1 / d->h2 || d->w2 / d->w1 != d->h2 / d->h1)
-		return dn_section_fail(s, "from", -EINVAL, "layer %d: the %lld x %lld x %lld of layer %d and the %lld x %lld x %lld "
-				       "before it differ in shape", l->index, (long long)d->w1, (long long)d->h1, (long long)d->c1,
-				       from, (long long)d->w2, (long long)d->h2, (long long)d->c2);
+		return dn_section_fail(s, "from", -EINVAL,
+				       "layer %d: the %lld x %lld x %lld of layer %d and the %lld x %lld x %lld "
+				       "before it differ in shape",
+				       l->index, (long long)d->w1, (long long)d->h1, (long long)d->c1, from, (long long)d->w2,
+				       (long long)d->h2, (long long)d->c2);
 	return dn_layer_set_out(l, l->w, l->h, l->c);
 }
 

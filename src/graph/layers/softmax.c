@@ -10,8 +10,8 @@ struct softmax {
 	struct dn_softmax_desc desc;
 	struct dn_tree *tree;
 	bool loss;
-	float *scratch;                 /* t - p of a pass that does not learn */
-	float *truth;                   /* [n, outputs] with a tree: the target with ancestors and ignored groups */
+	float *scratch; /* t - p of a pass that does not learn */
+	float *truth;	/* [n, outputs] with a tree: the target with ancestors and ignored groups */
 };
 
 static int softmax_tree(struct dn_layer *l, struct dn_section *s)
@@ -63,7 +63,10 @@ static int softmax_keys(struct dn_layer *l, struct dn_section *s)
 	if ((float)t <= 0)
 		return dn_section_fail(s, "temperature", -EINVAL, "temperature=%g: must be positive", t);
 	sm->desc = (struct dn_softmax_desc){
-		.n = l->batch, .c = spatial ? l->c : l->inputs, .hw = spatial ? l->w * l->h : 1, .n_groups = (int)groups,
+		.n = l->batch,
+		.c = spatial ? l->c : l->inputs,
+		.hw = spatial ? l->w * l->h : 1,
+		.n_groups = (int)groups,
 		.temperature = (float)t,
 	};
 	if (sm->desc.c % groups)
@@ -86,7 +89,7 @@ static int softmax_setup(struct dn_layer *l, struct dn_section *s)
 		err = softmax_tree(l, s);
 	if (err)
 		return err;
-	l->has_cost = true;             /* with noloss too: a cost of 0 that counts in the mean */
+	l->has_cost = true; /* with noloss too: a cost of 0 that counts in the mean */
 	l->seeds_delta = sm->loss;
 	l->truths = sm->loss ? l->inputs : 0;
 	return sm->loss ? layer_loss_setup(l, &sm->scratch) : 0;
@@ -100,8 +103,8 @@ static int softmax_forward(struct dn_layer *l)
 	int err;
 
 	if (!sm->desc.group_at && sm->desc.hw == 1)
-		err = be->softmax(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups,
-				  sm->desc.temperature, dn_layer_x(l, 0), l->output);
+		err = be->softmax(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups, sm->desc.temperature,
+				  dn_layer_x(l, 0), l->output);
 	else
 		err = be->softmax_groups(net->compute, &sm->desc, dn_layer_x(l, 0), l->output);
 	if (err || !sm->loss)
