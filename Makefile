@@ -106,7 +106,7 @@ $(PROG): $(B)/obj/src/cli/main.o $(LIB)
 	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic -o $@ $< -Wl,--whole-archive $(LIB) -Wl,--no-whole-archive $(LIBS)
 
 define plugin_rules
-$(1)_OBJ := $$(patsubst %.c,$(B)/obj/%.o,$$(wildcard plugins/$(1)/*.c))
+$(1)_OBJ := $$(patsubst %.c,$(B)/obj/%.o,$$(wildcard plugins/$(1)/*.c plugins/$(1)/*/*.c))
 $$($(1)_OBJ): EXTRA_CFLAGS += $$($(1)_CFLAGS)
 $(B)/plugins/$(1).so: $$($(1)_OBJ)
 	@mkdir -p $$(@D)
@@ -176,8 +176,8 @@ test-tsan: ## the suites that need no launcher over build/tsan (OpenMP's own run
 FUZZ_SECONDS ?= 60
 FUZZ_DIR := build/fuzz
 FUZZ_BIN := $(patsubst tests/fuzz/fuzz_%.c,$(FUZZ_DIR)/fuzz_%,$(wildcard tests/fuzz/fuzz_*.c))
-# The readers run over the reference backend: cpu is left out but for the streams that both share, fuzz_net.h fills the gap.
-FUZZ_SRC := $(filter-out src/cli/% src/plugin/% src/backend/cpu/%,$(LIB_SRC)) src/backend/cpu/device.c src/backend/cpu/stream.c
+# The readers run over the reference backend: cpu is left out, fuzz_net.h fills the gap.
+FUZZ_SRC := $(filter-out src/cli/% src/plugin/% src/backend/cpu/%,$(LIB_SRC))
 FUZZ_OBJ := $(FUZZ_SRC:%.c=$(FUZZ_DIR)/obj/%.o)
 FUZZ_FLAGS := -std=gnu11 -g -O1 -march=x86-64-v2 -ffp-contract=off -Isrc -Itests/fuzz -DDN_VERSION='"$(VERSION)"' \
 	-fsanitize=address,undefined -fno-sanitize-recover=undefined
@@ -200,8 +200,8 @@ fuzz: $(FUZZ_BIN) ## build the fuzzers with clang and let each run for FUZZ_SECO
 			-artifact_prefix=$$(basename $$f)- -print_final_stats=1 ../../$$f.corpus 2>&1 | tail -n 12) || exit 1; \
 	done
 
-SRC_ALL := $(wildcard src/*/*.[ch] src/*/*/*.[ch] plugins/*/*.[ch] tests/*.[ch] tests/*/*.[ch])
-TIDY_SRC := $(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c)
+SRC_ALL := $(wildcard src/*/*.[ch] src/*/*/*.[ch] plugins/*/*.[ch] plugins/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch])
+TIDY_SRC := $(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c plugins/*/*/*.c)
 TIDY_FLAGS := -std=gnu11 -fopenmp -Isrc -Iplugins/fsdp $(fsdp_CFLAGS) -D_GNU_SOURCE -DDN_VERSION=\"x\"
 TIDY_BARE := src/base/status.c src/base/group.c        # define what scripts/tidy-models.h replaces
 

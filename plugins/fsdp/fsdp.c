@@ -2,9 +2,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "mesh.h"
-#include "plan.h"
-#include "shard_store.h"
+#include "comm/mesh.h"
+#include "plan/plan.h"
+#include "run/shard_store.h"
 
 struct fsdp {
 	struct fsdp_options opt;

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "plan.h"
+#include "plan/plan.h"
 
 #define PIECE (1 << 18) /* elements of 1 MiB */
 

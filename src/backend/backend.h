@@ -343,9 +343,6 @@ struct dn_device {
 DN_EXPORT const struct dn_backend *dn_backend_find(const char *name);
 DN_EXPORT const struct dn_backend *const *dn_backend_all(void); /* ends at NULL */
 
-/* The streams, events and host memory that both CPU tables share (backend/cpu/stream.c implements them over
- * base only; backend/cpu/cpu.c and backend/ref/ref.c put them into their tables). */
-
 #ifdef __cplusplus
 }
 #endif

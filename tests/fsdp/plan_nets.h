@@ -2,7 +2,7 @@
 #ifndef FSDP_TESTS_PLAN_NETS_H
 #define FSDP_TESTS_PLAN_NETS_H
 #include "../check.h"
-#include "plan.h"
+#include "plan/plan.h"
 
 struct planned {
 	struct dn_cfg *cfg;

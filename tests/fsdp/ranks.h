@@ -3,7 +3,7 @@
 #define DN_TESTS_FSDP_RANKS_H
 #include <pthread.h>
 #include "../check.h"
-#include "mesh.h"
+#include "comm/mesh.h"
 
 #define RANKS_MAX 4
 

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "../check.h"
-#include "plan.h"
+#include "plan/plan.h"
 
 static void gives_free_slots_without_a_wait(void)
 {

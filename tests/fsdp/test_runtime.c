@@ -1,9 +1,9 @@
 /* The runtime with in-process ranks: whole training steps of small nets, against the local store. */
 #include <errno.h>
 #include <string.h>
-#include "plan.h"
+#include "plan/plan.h"
 #include "ranks.h"
-#include "shard_store.h"
+#include "run/shard_store.h"
 
 #define CLASSES 6
 #define SIDE 8

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "../check.h"
-#include "watch.h"
+#include "comm/watch.h"
 
 #define RANK_ENDS_S 3
 

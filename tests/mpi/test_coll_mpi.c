@@ -3,7 +3,7 @@
 #include <mpi.h>
 #include <string.h>
 #include "../check.h"
-#include "coll.h"
+#include "comm/coll.h"
 
 static int rank, world;
 static struct dn_device *dev;

@@ -2,7 +2,7 @@
  * planes and channels). */
 #ifndef DN_BACKEND_CPU_PRIV_H
 #define DN_BACKEND_CPU_PRIV_H
-#include "backend/cpu/stream.h"
+#include "backend/host/stream.h"
 
 struct dnn; /* the math library's engine and stream, one per device */
 
@@ -11,7 +11,7 @@ void dnn_close(struct dnn *dnn);
 const char *dnn_version(const struct dnn *dnn);
 
 struct cpu_math_device {
-	struct cpu_device cpu; /* first */
+	struct host_device cpu; /* first */
 	struct dnn *dnn;
 };
 

@@ -1,7 +1,7 @@
 /* The ref table: plain loops for every op over the CPU's streams; slow on purpose, the oracle for tests. */
 #include <errno.h>
 #include "backend/backend_priv.h"
-#include "backend/cpu/stream.h"
+#include "backend/host/stream.h"
 #include "backend/ref/ref_priv.h"
 
 static int ref_open(int threads, struct dn_device **out);
@@ -10,7 +10,7 @@ static void ref_close(struct dn_device *dev)
 {
 	if (!dev)
 		return;
-	stream_device_fini((struct cpu_device *)dev);
+	stream_device_fini((struct host_device *)dev);
 	dn_free(dev);
 }
 
@@ -101,7 +101,7 @@ const struct dn_backend dn_backend_ref = {
 
 static int ref_open(int threads, struct dn_device **out)
 {
-	struct cpu_device *d = dn_zalloc(sizeof(*d));
+	struct host_device *d = dn_zalloc(sizeof(*d));
 	int err;
 
 	if (!d)

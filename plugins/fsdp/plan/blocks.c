@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "plan.h"
+#include "plan/plan.h"
 
 #define AUTO_BYTES (16ll << 20)
 

@@ -3,7 +3,7 @@
  * executes one. */
 #include <errno.h>
 
-#include "plan.h"
+#include "plan/plan.h"
 
 int fsdp_limiter_init(struct fsdp_limiter *l, int n)
 {

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "plan.h"
+#include "plan/plan.h"
 
 #define FIRST_OPS 24 /* of the schedule, in the text form */
 

@@ -11,7 +11,7 @@
 #include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "watch.h"
+#include "comm/watch.h"
 
 #define TICK_MS 200
 #define NAMED_RANKS 8

@@ -2,14 +2,14 @@
  * by the queues and by the events they wait for. Two accesses of which one writes, to bytes that they share,
  * must be ordered.
  *
- * The clocks here are computed from the finished plan and share nothing with those that plan_schedule.c
+ * The clocks here are computed from the finished plan and share nothing with those that schedule.c
  * thins waits out with. Per region a list holds the accesses that a later one may still conflict with: what
  * a later, ordered write covers is dropped, so the list stays about as long as the region has owners.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "plan_priv.h"
+#include "plan/plan_priv.h"
 
 enum area { AREA_PARAMS, AREA_GRADS, AREA_OPTIMIZER, AREA_SLOTS, AREA_GRAD_SLOTS, AREA_STAGING, AREA_BUFFERS, AREAS };
 

@@ -5,8 +5,8 @@
  */
 #ifndef FSDP_MESH_H
 #define FSDP_MESH_H
-#include "control.h"
-#include "watch.h"
+#include "comm/control.h"
+#include "comm/watch.h"
 
 enum fsdp_transport { FSDP_AUTO, FSDP_MPI, FSDP_LOCAL };
 

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "shard_store.h"
+#include "run/shard_store.h"
 
 /* --- memory --- */
 

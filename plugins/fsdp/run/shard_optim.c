@@ -1,5 +1,5 @@
 /* The update of a shard: the local store's rule, applied to each segment (param and shard have in common). */
-#include "shard_store.h"
+#include "run/shard_store.h"
 
 int fsdp_optim_block(struct fsdp_store *s, int block)
 {

@@ -1,10 +1,10 @@
 /* The interpreter of a plan: hooks move a cursor over the schedule, operations before the hook's own are carried out in host
  * order. Nothing here decides what is gathered when; it refuses a call that the plan has not foreseen.
  */
-#ifndef FSDP_SCHEDULE_H
-#define FSDP_SCHEDULE_H
-#include "coll.h"
-#include "plan.h"
+#ifndef FSDP_RUNTIME_H
+#define FSDP_RUNTIME_H
+#include "comm/coll.h"
+#include "plan/plan.h"
 
 enum fsdp_block_state { FSDP_SHARDED, FSDP_GATHERING, FSDP_GATHERED };
 

@@ -1,7 +1,7 @@
 /* What the files of the plan share. */
 #ifndef FSDP_PLAN_PRIV_H
 #define FSDP_PLAN_PRIV_H
-#include "plan.h"
+#include "plan/plan.h"
 
 /* blocks, tensors, gaps, slots and buffers of p->world ranks; needs p->opt, p->subdivisions */
 int plan_layout(struct fsdp_plan *p, const struct dn_net *net);

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "backend/cpu/stream.h"
+#include "backend/host/stream.h"
 #include "base/thread.h"
 
-int stream_device_init(struct cpu_device *d, const struct dn_backend *be, int threads)
+int stream_device_init(struct host_device *d, const struct dn_backend *be, int threads)
 {
 	int err;
 
@@ -33,7 +33,7 @@ err_lock:
 }
 
 /* Streams and events are destroyed before their device. */
-void stream_device_fini(struct cpu_device *d)
+void stream_device_fini(struct host_device *d)
 {
 	if (d->running) {
 		pthread_mutex_lock(&d->lock);
@@ -88,7 +88,7 @@ void stream_free(struct dn_device *dev, void *p)
 
 void stream_set_timeout(struct dn_device *dev, int64_t timeout_ms)
 {
-	struct cpu_device *d = (struct cpu_device *)dev;
+	struct host_device *d = (struct host_device *)dev;
 
 	pthread_mutex_lock(&d->lock);
 	d->timeout_ms = timeout_ms > 0 ? timeout_ms : 0;
@@ -97,7 +97,7 @@ void stream_set_timeout(struct dn_device *dev, int64_t timeout_ms)
 
 int64_t stream_waited_ns(const struct dn_device *dev)
 {
-	struct cpu_device *d = (struct cpu_device *)dev; /* only the lock changes */
+	struct host_device *d = (struct host_device *)dev; /* only the lock changes */
 	int64_t ns;
 
 	pthread_mutex_lock(&d->lock);

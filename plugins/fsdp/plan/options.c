@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "plan.h"
+#include "plan/plan.h"
 
 static int refuse(const char *value, const char *where, const char *why)
 {

@@ -1,10 +1,10 @@
 /* The plan: built in one go from shapes and options, the same on every rank; bytes per region, traffic,
  * hash. */
-#include "plan.h"
+#include "plan/plan.h"
 
 #include <errno.h>
 
-#include "plan_priv.h"
+#include "plan/plan_priv.h"
 
 /* --- names --- */
 

@@ -10,7 +10,7 @@
  *
  * Math on a COMM stream belongs into the stream's tasks: it runs at once, in the caller, on one thread.
  */
-#include "backend/cpu/stream.h"
+#include "backend/host/stream.h"
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -40,7 +40,7 @@ struct stream_entry {
 };
 
 struct dn_event { /* dev->lock guards all but dev and name */
-	struct cpu_device *dev;
+	struct host_device *dev;
 	char name[48];
 	uint64_t recorded; /* number of the latest record, 0 = never */
 	uint64_t base;	   /* records up to this one are complete */
@@ -88,7 +88,7 @@ static void event_complete(struct dn_event *ev, uint64_t seq, int err, const cha
 
 static int event_wait_locked(struct dn_event *ev)
 {
-	struct cpu_device *d = ev->dev;
+	struct host_device *d = ev->dev;
 	uint64_t seq = ev->recorded;
 	int64_t start, deadline = 0, waited;
 	int err = 0;
@@ -174,7 +174,7 @@ static int task_run(struct stream_entry *e, bool *done)
 /* true: the stream moved. Polling says that its head must be looked at again without a signal. */
 static bool serve_outside(struct dn_stream *st, struct stream_entry *e, bool *polling)
 {
-	struct cpu_device *d = st->dev;
+	struct host_device *d = st->dev;
 	bool first = e->kind == ENTRY_TASK && !e->started, done = true;
 	int err = 0;
 
@@ -230,7 +230,7 @@ static bool serve(struct dn_stream *st, bool *polling)
 
 static void *progress_main(void *arg)
 {
-	struct cpu_device *d = arg;
+	struct host_device *d = arg;
 	int64_t sleep_ns = IDLE_MIN_NS;
 	int idle = 0;
 
@@ -261,7 +261,7 @@ static void *progress_main(void *arg)
 	return NULL;
 }
 
-static int progress_start(struct cpu_device *d)
+static int progress_start(struct host_device *d)
 {
 	sigset_t all, old;
 	int err;
@@ -282,7 +282,7 @@ static int progress_start(struct cpu_device *d)
 
 int stream_create(struct dn_device *dev, enum dn_stream_kind kind, const char *name, struct dn_stream **out)
 {
-	struct cpu_device *d = (struct cpu_device *)dev;
+	struct host_device *d = (struct host_device *)dev;
 	struct dn_stream *st = dn_zalloc(sizeof(*st)), **at;
 	int err = 0;
 
@@ -318,7 +318,7 @@ int stream_create(struct dn_device *dev, enum dn_stream_kind kind, const char *n
 /* Work that has not ended is dropped; events recorded behind it complete with -ECANCELED. */
 void stream_destroy(struct dn_stream *st)
 {
-	struct cpu_device *d;
+	struct host_device *d;
 	struct dn_stream **at;
 	char msg[128];
 
@@ -373,7 +373,7 @@ static void stream_push(struct dn_stream *st)
 /* behind what is queued already; the error of a stream that has failed */
 static int stream_queue(struct dn_stream *st, const struct stream_entry *entry)
 {
-	struct cpu_device *d = st->dev;
+	struct host_device *d = st->dev;
 	struct stream_entry *e;
 	int err;
 
@@ -438,7 +438,7 @@ int stream_submit(struct dn_stream *st, const struct dn_task *task)
 /* Every task may take its full time, so the deadline starts anew whenever the head moves. */
 int stream_sync(struct dn_stream *st)
 {
-	struct cpu_device *d = st->dev;
+	struct host_device *d = st->dev;
 	uint64_t goal, head;
 	int64_t start, deadline = 0;
 	int err = 0;
@@ -480,7 +480,7 @@ int stream_event_create(struct dn_device *dev, const char *name, struct dn_event
 
 	if (!ev)
 		return -ENOMEM;
-	ev->dev = (struct cpu_device *)dev;
+	ev->dev = (struct host_device *)dev;
 	snprintf(ev->name, sizeof(ev->name), "%s", name ? name : "?");
 	*out = ev;
 	return 0;
@@ -488,7 +488,7 @@ int stream_event_create(struct dn_device *dev, const char *name, struct dn_event
 
 void stream_event_destroy(struct dn_event *ev)
 {
-	struct cpu_device *d;
+	struct host_device *d;
 
 	if (!ev)
 		return;
@@ -502,7 +502,7 @@ void stream_event_destroy(struct dn_event *ev)
 
 int stream_event_record(struct dn_event *ev, struct dn_stream *st)
 {
-	struct cpu_device *d = ev->dev;
+	struct host_device *d = ev->dev;
 	struct stream_entry *e;
 	int err = 0;
 
@@ -533,7 +533,7 @@ int stream_event_record(struct dn_event *ev, struct dn_stream *st)
 
 int stream_wait(struct dn_stream *st, struct dn_event *ev)
 {
-	struct cpu_device *d = ev->dev;
+	struct host_device *d = ev->dev;
 	struct stream_entry *e;
 	int err = 0;
 

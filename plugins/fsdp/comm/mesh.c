@@ -3,7 +3,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>
-#include "mesh.h"
+#include "comm/mesh.h"
 
 #define OTHERS_SPEAK_MS 200 /* before an abort: messages of other ranks get out, too */
 #define FINALIZE_MS 10000

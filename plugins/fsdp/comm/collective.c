@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "coll.h"
-#include "watch.h"
+#include "comm/coll.h"
+#include "comm/watch.h"
 
 #define MESSAGE_FLOATS ((int64_t)(FSDP_MESSAGE_MAX / sizeof(float)))
 #define NAMED_RANKS 8 /* in a message about late ranks */

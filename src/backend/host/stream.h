@@ -1,12 +1,12 @@
-/* What the two CPU tables (cpu and ref) share: device, host memory, streams, events. Stays in the room. */
-#ifndef DN_BACKEND_CPU_STREAM_H
-#define DN_BACKEND_CPU_STREAM_H
+/* The host side that every back end uses: streams, events, progress thread, host memory. Stays in the room. */
+#ifndef DN_BACKEND_HOST_STREAM_H
+#define DN_BACKEND_HOST_STREAM_H
 #include <pthread.h>
 #include "backend/backend.h"
 
 #define STREAM_MSG 1024 /* bytes of a kept error message */
 
-struct cpu_device {
+struct host_device {
 	struct dn_device dev;	   /* first: what the contract hands around */
 	pthread_mutex_t lock;	   /* guards all below, and every stream and event of the device */
 	pthread_cond_t work;	   /* progress thread: something was queued or recorded, or stop */
@@ -22,7 +22,7 @@ struct cpu_device {
 struct stream_entry;
 
 struct dn_stream {
-	struct cpu_device *dev; /* const after create, as kind and name */
+	struct host_device *dev; /* const after create, as kind and name */
 	enum dn_stream_kind kind;
 	char name[48];
 	struct dn_stream *next;	   /* all below: dev->lock; COMM streams only */
@@ -35,8 +35,8 @@ struct dn_stream {
 };
 
 /* device.c */
-int stream_device_init(struct cpu_device *d, const struct dn_backend *be, int threads);
-void stream_device_fini(struct cpu_device *d);
+int stream_device_init(struct host_device *d, const struct dn_backend *be, int threads);
+void stream_device_fini(struct host_device *d);
 
 int stream_memory(struct dn_device *dev, size_t *free_bytes, size_t *total_bytes);
 int stream_alloc(struct dn_device *dev, enum dn_region r, size_t bytes, void **out);

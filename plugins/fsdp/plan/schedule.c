@@ -17,7 +17,7 @@
 #include <errno.h>
 #include <stdint.h>
 
-#include "plan_priv.h"
+#include "plan/plan_priv.h"
 
 #define MAX_OPS (1 << 24)
 

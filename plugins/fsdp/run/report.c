@@ -1,6 +1,6 @@
 /* What the last complete step sent and waited for, beside what the plan says. */
 #include <string.h>
-#include "shard_store.h"
+#include "run/shard_store.h"
 
 /* The queues' counters are read when their work of the step is over: every gather and reduction has been waited for. */
 void fsdp_report_begin(struct fsdp_store *s)

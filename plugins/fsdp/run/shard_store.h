@@ -1,8 +1,8 @@
 /* The sharded store: values, gradients and optimizer state of this rank's part of every block. */
 #ifndef FSDP_SHARD_STORE_H
 #define FSDP_SHARD_STORE_H
-#include "mesh.h"
-#include "schedule.h"
+#include "comm/mesh.h"
+#include "run/runtime.h"
 
 struct fsdp_store {
 	struct dn_net *net;

@@ -1,5 +1,5 @@
 /* The plan: layout, slots, schedule, collectives, bytes, for every rank at once. A pure function of (net without
- * memory, options, world, backend facts): no MPI, no tensor memory. The runtime (schedule.c) only executes it.
+ * memory, options, world, backend facts): no MPI, no tensor memory. The runtime (run/runtime.c) only executes it.
  *
  * Units: elements are float32 unless "bytes" is said.
  */

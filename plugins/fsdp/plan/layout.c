@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "plan_priv.h"
+#include "plan/plan_priv.h"
 
 static int64_t up(int64_t x, int64_t a)
 {

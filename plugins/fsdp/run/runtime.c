@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "schedule.h"
+#include "run/runtime.h"
 
 /* --- the cursor --- */
 

@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include "control.h"
+#include "comm/control.h"
 
 enum kind { AGREE = 0x66736470, SUM, COMPARE, GATHER };
 
