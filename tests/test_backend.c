@@ -40,7 +40,7 @@ static void device_tells_facts_and_memory(void)
 		CHECK_FAILS(r.be->alloc(r.dev, DN_MEM_ACTIVATIONS, total + (1 << 20), &p), -ENOMEM, "activations: ");
 		CU_ASSERT_PTR_NULL(p);
 		rig_close(&r);
-		CHECK_FAILS((*b)->open(0, &none), -EINVAL, "threads");
+		CHECK_FAILS((*b)->open(DN_CPU(0), &none), -EINVAL, "threads");
 		CU_ASSERT_PTR_NULL(none);
 	}
 }
@@ -73,7 +73,7 @@ static void failed_allocations_leak_nothing(void)
 		struct dn_conv *cv = NULL;
 
 		dn_mem_fail_at(n);
-		passed = !be->open(1, &dev) && !be->stream_create(dev, DN_STREAM_COMM, "s", &st) &&
+		passed = !be->open(DN_CPU(1), &dev) && !be->stream_create(dev, DN_STREAM_COMM, "s", &st) &&
 			 !be->event_create(dev, "e", &ev) && !be->conv_create(dev, &d, &cv);
 		dn_mem_fail_at(0);
 		be->conv_destroy(cv);

@@ -181,10 +181,12 @@ static void sgd_bits_do_not_depend_on_position(void)
 	int64_t n = 40000;
 	float *w = randoms(n, 1), *v = randoms(n, 2), *g = randoms(n, 3), *ww = copy_of(w, n), *vv = copy_of(v, n);
 	static const int64_t offset[] = { 0, 1, 3, 5, 16, 17 };
+	const struct dn_sgd desc = { .lr_scale = 2, .momentum = .9, .decay = .0005 / 8 };
+	const struct dn_numbers num = { .rate = .04, .images = 8, .factor = 2 };
 
-	CHECK_OK(two.be->sgd(two.st, n, ww, vv, g, .01f, .9f, .0005f));
+	CHECK_OK(two.be->sgd(two.st, n, &desc, &num, ww, vv, g));
 	for (int64_t i = 0; i < n; i++) { /* the formula itself, rounded at every step */
-		volatile float a = .9f * v[i], b = .0005f * w[i], c = a + g[i], u = c - b, d = .01f * u, e = w[i] + d;
+		volatile float a = .9f * v[i], b = .0005f * w[i], f = 2 * g[i], c = a + f, u = c - b, d = .01f * u, e = w[i] + d;
 
 		CU_ASSERT_FATAL(vv[i] == u && ww[i] == e);
 	}
@@ -198,7 +200,7 @@ static void sgd_bits_do_not_depend_on_position(void)
 			memcpy(qw, w + at, (size_t)len * 4);
 			memcpy(qv, v + at, (size_t)len * 4);
 			memcpy(qg, g + at, (size_t)len * 4);
-			CHECK_OK(r->be->sgd(r->st, len, qw, qv, qg, .01f, .9f, .0005f));
+			CHECK_OK(r->be->sgd(r->st, len, &desc, &num, qw, qv, qg));
 			CHECK_BITS(qw, ww + at, (size_t)len * 4);
 			CHECK_BITS(qv, vv + at, (size_t)len * 4);
 			dn_free(pw);

@@ -81,17 +81,17 @@ static void maxpool_lets_nan_win_and_marks_empty_windows(void)
 
 static void dropout_draws_by_image_and_element(void)
 {
-	const struct dn_dropout_key key = { 42, DN_RNG_STREAM(DN_RNG_DROPOUT, 5), 10, .3f };
-	struct dn_dropout_key second = key, bad = key;
+	const struct dn_dropout_key key = { DN_RNG_STREAM(DN_RNG_DROPOUT, 5), .3f };
+	const struct dn_numbers num = { .seed = 42, .first_image = 10 }, second = { .seed = 42, .first_image = 12 };
+	struct dn_dropout_key bad = key;
 
-	second.first_image = 12;
 	bad.probability = 1.5f;
 	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++) {
 		struct rig r = rig_open((*b)->name, 2);
 		int64_t per = 4099, n = 4 * per, kept = 0;
 		float *x = randoms(n, 1), *y = floats(n), *split = floats(n), *dx = copy_of(x, n);
 
-		CHECK_OK(r.be->dropout_forward(r.st, &key, 4, per, x, y));
+		CHECK_OK(r.be->dropout_forward(r.st, &key, &num, 4, per, x, y));
 		for (int64_t i = 0; i < n; i++) {
 			uint32_t lanes[4];
 			uint64_t j = (uint64_t)(i % per);
@@ -105,15 +105,15 @@ static void dropout_draws_by_image_and_element(void)
 			}
 		}
 		CU_ASSERT(fabs((double)kept / (double)n - .7) < .02); /* 6 sigma of 16396 draws */
-		CHECK_OK(r.be->dropout_forward(r.st, &key, 2, per, x, split));
-		CHECK_OK(r.be->dropout_forward(r.st, &second, 2, per, x + 2 * per, split + 2 * per));
+		CHECK_OK(r.be->dropout_forward(r.st, &key, &num, 2, per, x, split));
+		CHECK_OK(r.be->dropout_forward(r.st, &key, &second, 2, per, x + 2 * per, split + 2 * per));
 		CHECK_BITS(split, y, (size_t)n * 4);
-		CHECK_OK(r.be->dropout_backward(r.st, &key, 4, per, x, split, false));
+		CHECK_OK(r.be->dropout_backward(r.st, &key, &num, 4, per, x, split, false));
 		CHECK_BITS(split, y, (size_t)n * 4);
-		CHECK_OK(r.be->dropout_backward(r.st, &key, 4, per, x, dx, true));
+		CHECK_OK(r.be->dropout_backward(r.st, &key, &num, 4, per, x, dx, true));
 		for (int64_t i = 0; i < n; i++)
 			CU_ASSERT_FATAL(dx[i] == x[i] + y[i]);
-		CHECK_FAILS(r.be->dropout_forward(r.st, &bad, 4, per, x, y), -EINVAL, "probability");
+		CHECK_FAILS(r.be->dropout_forward(r.st, &bad, &num, 4, per, x, y), -EINVAL, "probability");
 		dn_free(x);
 		dn_free(y);
 		dn_free(split);

@@ -69,10 +69,10 @@ static void update_once(const char *cfg, float *values)
 	for (int64_t k = 0; k < t.net->subdivisions; k++) {
 		for (int64_t i = 0; i < t.net->local; i++)
 			CHECK_OK(made_get(&m.ds, k * t.net->local + i, NULL, t.input + 6 * i, t.truth + 3 * i, 3, NULL));
-		CHECK_OK(dn_net_forward(t.net));
-		CHECK_OK(dn_net_backward(t.net));
+		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
+		CHECK_OK(dn_net_backward(t.net, pass_of(t.net)));
 	}
-	CHECK_OK(t.net->store.ops->step(t.net->store.self, t.net, &u));
+	CHECK_OK(dn_net_update(t.net, &u));
 	for (int i = 0; i < t.net->n_params; i++) {
 		memcpy(at, t.net->params[i]->value, (size_t)t.net->params[i]->n * sizeof(float));
 		at += t.net->params[i]->n;
@@ -101,7 +101,7 @@ static void rolling_statistics_move_by_a_hundredth(void)
 	float want[5];
 
 	open_net(&t, HEAD(8, 1, 1) NORM);
-	CHECK_OK(dn_net_forward(t.net));
+	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	for (int i = 0; i < t.net->n_params; i++)
 		if (!strcmp(t.net->params[i]->name, "0.rolling_mean"))
 			p = t.net->params[i];

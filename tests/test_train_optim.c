@@ -26,6 +26,7 @@ static void sgd_follows_its_formula_in_double(void)
 			want_v[i] = (float)vv;
 			want_w[i] = (float)(w[i] + .03 * 2 / 24 * vv);
 		}
+		CHECK_OK(dn_net_numbers(t.net, &u));
 		CHECK_OK(dn_optim_range(t.net->compute, p, &u, 7, w, g, state));
 		CHECK_CLOSE(v, want_v, 7, 4e-7); /* a handful of float roundings of 6e-8 */
 		CHECK_CLOSE(w, want_w, 7, 4e-7);
@@ -70,6 +71,7 @@ static void adam_and_adamw_follow_their_formulas_in_double(void)
 					want[i] -=
 						.06 * (wm[i] / (1 - pow(.8, step))) / (sqrt(wv[i] / (1 - pow(.99, step))) + 1e-3);
 				}
+				CHECK_OK(dn_net_numbers(t.net, &u));
 				CHECK_OK(dn_optim_range(t.net->compute, p, &u, 5, w, g, (float *[]){ m, v }));
 			}
 			for (int i = 0; i < 5; i++)
@@ -96,6 +98,7 @@ static void elements_get_the_same_bits_in_any_cut(void)
 		v[0][i] = v[1][i] = (float)dn_rng_normal(2, 1, (uint64_t)i);
 		g[i] = (float)dn_rng_normal(2, 2, (uint64_t)i);
 	}
+	CHECK_OK(dn_net_numbers(t.net, &u));
 	CHECK_OK(dn_optim_range(t.net->compute, t.net->params[1], &u, 37, w[0], g, (float *[]){ v[0] }));
 	for (int at = 0, n = 1; at<37; at += n, n = at + 2 * n> 37 ? 37 - at : 2 * n)
 		CHECK_OK(dn_optim_range(t.net->compute, t.net->params[1], &u, n, w[1] + at, g + at, (float *[]){ v[1] + at }));

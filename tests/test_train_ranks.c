@@ -128,7 +128,7 @@ static void *member_main(void *arg)
 {
 	struct member *m = arg;
 	const struct dn_group g = { m->rank, RANKS, RANKS, &crew_ops, m };
-	struct dn_net_options o = { .rank = m->rank, .world = RANKS, .train = true, .seed = 7, .keep_output = -1 };
+	struct dn_net_options o = { .rank = m->rank, .world = RANKS, .train = true, .seed = 7 };
 	struct run *r = &m->r;
 	struct dn_dataset *valid = &r->valid.ds;
 
