@@ -116,7 +116,7 @@ static void every_key_of_a_layer_s_table_is_read_by_its_setup(void)
 		struct dn_cfg *cfg = NULL;
 		struct net_help t;
 		struct dn_net *net = NULL;
-		const struct dn_net_options opt = { .world = 1, .train = true, .keep_output = -1 };
+		const struct dn_net_options opt = { .world = 1, .train = true };
 		const struct dn_backend *be = dn_backend_find("ref");
 		int n;
 
@@ -126,7 +126,7 @@ static void every_key_of_a_layer_s_table_is_read_by_its_setup(void)
 			     o->name);
 		put_keys(text, sizeof(text), n, o->keys);
 		memset(&t, 0, sizeof(t));
-		CHECK_OK_FATAL(be->open(1, &t.dev));
+		CHECK_OK_FATAL(be->open(DN_CPU(1), &t.dev));
 		dn_log_sink(net_help_sink, &t);
 		CHECK_OK_FATAL(dn_cfg_parse(&cfg, text, strlen(text), "t.cfg", true));
 		if (dn_net_build(&net, cfg, t.dev, &opt) && strcmp(o->name, "softmax")) /* its tree is not there */
@@ -142,7 +142,7 @@ static void every_key_of_a_layer_s_table_is_read_by_its_setup(void)
 
 static void every_key_of_all_layers_of_net_and_of_block_is_read(void)
 {
-	const struct dn_net_options opt = { .world = 1, .train = true, .multi_scale = true, .keep_output = -1 };
+	const struct dn_net_options opt = { .world = 1, .train = true, .multi_scale = true };
 	struct dn_augment a;
 	struct net_help t;
 	char text[8192];
