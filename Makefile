@@ -202,11 +202,7 @@ $(FUZZ_DIR)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZ_DIR)/libfuzzed.a
 -include $(FUZZ_OBJ:.o=.d) $(FUZZ_BIN:=.d)
 
 fuzz: $(FUZZ_BIN) ## build the fuzzers with clang and let each run for FUZZ_SECONDS=60; T=word only those with word in their name
-	$(Q)for f in $(if $(T),$(foreach b,$(FUZZ_BIN),$(if $(findstring $(T),$(notdir $(b))),$(b))),$(FUZZ_BIN)); do \
-		mkdir -p $$f.corpus && $$f -seeds $$f.corpus && echo "== $$f" && \
-		(cd $(FUZZ_DIR) && ../../$$f -max_total_time=$(FUZZ_SECONDS) -timeout=25 -rss_limit_mb=4096 -max_len=8192 \
-			-artifact_prefix=$$(basename $$f)- -print_final_stats=1 ../../$$f.corpus 2>&1 | tail -n 12) || exit 1; \
-	done
+	$(Q)FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz.sh $(if $(T),$(foreach b,$(FUZZ_BIN),$(if $(findstring $(T),$(notdir $(b))),$(b))),$(FUZZ_BIN))
 
 SRC_ALL := $(wildcard src/*/*.[ch] src/*/*/*.[ch] plugins/*/*.[ch] plugins/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch])
 TIDY_SRC := $(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c plugins/*/*/*.c)

@@ -8,7 +8,7 @@
 #define DN_DATA_DATA_H
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/keyfile.h"
+#include "base/keyrule.h"
 #include "base/status.h"
 #include "data/image.h"
 #ifdef __cplusplus
@@ -29,6 +29,7 @@ struct dn_datafile { /* a .data file */
 	enum dn_shuffle shuffle;
 };
 
+extern const struct dn_key_rule dn_datafile_keys[];
 DN_EXPORT int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict);
 /** dn_datafile_parse() - the same of a text; @path only names it in messages */
 DN_EXPORT int dn_datafile_parse(struct dn_datafile **out, const char *text, const char *path);

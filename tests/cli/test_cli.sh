@@ -65,7 +65,7 @@ expect 0 'Activations of a cfg: ' help
 expect 0 '-save_every N|Nm' help train
 expect 0 'usage: darknet classifier valid' help classifier
 expect 0 'usage: darknet net CFG' net --help
-expect 2 'no verb nonsense' help nonsense
+expect 2 'no verb or section nonsense' help nonsense
 expect 0 'darknet-fsdp ' --version
 
 # --- flags stand anywhere, and before the verb ---
