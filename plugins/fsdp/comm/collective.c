@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "comm/coll.h"
+#include "comm/collective.h"
 #include "comm/watch.h"
 
 #define MESSAGE_FLOATS ((int64_t)(FSDP_MESSAGE_MAX / sizeof(float)))
