@@ -208,7 +208,7 @@ static int open_device(struct session *s)
 		if (err)
 			return err;
 	}
-	return be->open(s->run.threads, &s->run.dev);
+	return be->open(DN_CPU(s->run.threads), &s->run.dev);
 }
 
 static void print_notices(const struct session *s)

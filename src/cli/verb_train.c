@@ -304,7 +304,7 @@ static int train_loop(struct training *t)
 static int train(struct training *t, struct dn_command *c, bool classifier)
 {
 	const struct dn_options *f = c->flags;
-	struct dn_net_options opt = { .keep_output = -1, .multi_scale = true };
+	struct dn_net_options opt = { .multi_scale = true };
 	struct session_items items = { 0 };
 	int err;
 

@@ -162,6 +162,8 @@ DN_EXPORT void dn_loader_destroy(struct dn_loader *l); /* stops and joins the th
  * time that the caller waited.
  */
 DN_EXPORT int dn_loader_next(struct dn_loader *l, const float **x, const float **t, const int64_t **cls, int64_t *waited_ns);
+/** dn_loader_again() - microbatch @m of @update once more, as it was or will be given, into the caller's memory; on this thread */
+DN_EXPORT int dn_loader_again(struct dn_loader *l, int64_t update, int64_t m, float *x, float *t);
 /** dn_loader_size() - width and height of the images that dn_loader_next() gave last (before: of the first) */
 DN_EXPORT void dn_loader_size(const struct dn_loader *l, int64_t *w, int64_t *h);
 

@@ -278,13 +278,25 @@ int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *de
 	return 0;
 }
 
+int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, float *out)
+{
+	const struct dn_net *net = l->net;
+	int err;
+
+	if (first < 0 || n < 0 || n > l->batch || first > l->batch - n)
+		return dn_fail(-EINVAL, "layer %d: images %lld to %lld of a pass of %lld", l->index, (long long)first,
+			       (long long)(first + n), (long long)l->batch);
+	err = net->dev->be->copy(net->compute, out, l->output + first * l->outputs, sizeof(float) * (size_t)(n * l->outputs));
+	return err ? err : net->dev->be->stream_sync(net->compute);
+}
+
 /* --- for forward() and backward() --- */
 
-const float *dn_layer_x(const struct dn_layer *l, int k)
+const float *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k)
 {
 	int at = l->inputs_of[k].layer;
 
-	return at < 0 ? l->net->input : l->net->layers[at].output;
+	return at < 0 ? pass->input : l->net->layers[at].output;
 }
 
 float *dn_layer_dx(const struct dn_layer *l, int k, bool *acc)

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "base/keyfile.h"
 #include "graph/param.h"
+#include "graph/pass.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -20,9 +21,10 @@ struct dn_layer;
 struct dn_layer_ops {
 	const char *name, *alias; /* section names; alias may be NULL */
 	int (*setup)(struct dn_layer *l, struct dn_section *s);
-	int (*forward)(struct dn_layer *l);
-	int (*backward)(struct dn_layer *l); /* l->delta is complete on entry: dL/doutput, ascent sign */
-	void (*destroy)(struct dn_layer *l); /* frees l->priv; NULL = nothing */
+	int (*forward)(struct dn_layer *l, const struct dn_pass *pass); /* its pointers are device memory here */
+	int (*backward)(struct dn_layer *l,
+			const struct dn_pass *pass); /* l->delta is complete on entry: dL/doutput, ascent sign */
+	void (*destroy)(struct dn_layer *l);	     /* frees l->priv; NULL = nothing */
 };
 
 enum dn_life {			 /* when a layer's buffer is in use */
@@ -70,7 +72,7 @@ struct dn_layer {
 	float *output;			  /* [batch, outputs] */
 	float *delta;			  /* [batch, outputs], NULL unless wants_delta and the net trains */
 	bool has_cost;
-	double cost; /* of the last forward, summed over the batch */
+	double *cost; /* device memory: of the last forward, summed over the batch; NULL without has_cost */
 	void *priv;
 };
 
@@ -108,8 +110,14 @@ int dn_layer_buffer(struct dn_layer *l, size_t bytes, enum dn_life life, bool tr
 int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where);
 int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *def);
 
+/**
+ * dn_layer_read() - outputs of images [first, first + n) of the last pass to the host, as plain [n, c, h, w] floats
+ * @out: host memory of be->alloc_host. Waits. Only of outputs that survive the pass (net->outputs).
+ */
+DN_EXPORT int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, float *out);
+
 /* --- for forward() and backward() --- */
-const float *dn_layer_x(const struct dn_layer *l, int k); /* output of input k, [batch, ...] */
+const float *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k); /* output of input k, [batch, ...] */
 /** dn_layer_dx() - delta of input k, NULL when it is not wanted; *acc: add instead of overwrite */
 float *dn_layer_dx(const struct dn_layer *l, int k, bool *acc);
 

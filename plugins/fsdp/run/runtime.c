@@ -12,7 +12,7 @@
 
 static bool in_step(const struct fsdp_runtime *rt)
 {
-	return rt->net->training;
+	return rt->training;
 }
 
 static const struct fsdp_schedule *schedule_of(const struct fsdp_runtime *rt)
@@ -342,11 +342,12 @@ static int leave(struct fsdp_runtime *rt, enum fsdp_op_kind kind, int block)
 	return err;
 }
 
-int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block)
+int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, bool training)
 {
 	struct fsdp_block_run *b = &rt->blocks[block];
 	int err;
 
+	rt->training = training;
 	if (!in_step(rt) && rt->at_eval == 0)
 		for (int i = 0; i < rt->plan->n_blocks; i++)
 			if (rt->blocks[i].state != FSDP_SHARDED)

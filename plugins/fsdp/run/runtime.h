@@ -44,6 +44,7 @@ struct fsdp_runtime {
 	struct fsdp_count gathered, reduced; /* sent so far */
 	int64_t at, at_eval;		     /* cursors; at_eval 0 = between passes */
 	int stats_micro;		     /* microbatch whose statistics were exchanged, -1 = none of this step */
+	bool training;			     /* the pass under way is one of a step */
 	bool broken;			     /* a step ended in the middle */
 	/* the test's log of executed operations in host order; NULL = off */
 	struct fsdp_op *log;
@@ -58,7 +59,7 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 		      struct fsdp_channel *reduce, const struct fsdp_memory *mem);
 void fsdp_runtime_fini(struct fsdp_runtime *rt);
 
-int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block);
+int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, bool training);
 int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block);

@@ -313,22 +313,22 @@ static const struct dn_store_ops store_ops = {
 
 /* --- hooks --- */
 
-static int before_forward(void *self, struct dn_block *b)
+static int before_forward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
-	return fsdp_runtime_before_forward(&((struct fsdp_store *)self)->rt, b->index);
+	return fsdp_runtime_before_forward(&((struct fsdp_store *)self)->rt, b->index, pass->phase == DN_TRAIN);
 }
 
-static int after_forward(void *self, struct dn_block *b)
+static int after_forward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return fsdp_runtime_after_forward(&((struct fsdp_store *)self)->rt, b->index);
 }
 
-static int before_backward(void *self, struct dn_block *b)
+static int before_backward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return fsdp_runtime_before_backward(&((struct fsdp_store *)self)->rt, b->index);
 }
 
-static int after_backward(void *self, struct dn_block *b)
+static int after_backward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return fsdp_runtime_after_backward(&((struct fsdp_store *)self)->rt, b->index);
 }

@@ -35,7 +35,7 @@ struct dn_stream {
 };
 
 /* device.c */
-int stream_device_init(struct host_device *d, const struct dn_backend *be, int threads);
+int stream_device_init(struct host_device *d, const struct dn_backend *be, const struct dn_device_desc *desc);
 void stream_device_fini(struct host_device *d);
 
 int stream_memory(struct dn_device *dev, size_t *free_bytes, size_t *total_bytes);

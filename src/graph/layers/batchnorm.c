@@ -24,17 +24,17 @@ static int batchnorm_setup(struct dn_layer *l, struct dn_section *s)
 	return norm_setup(nm, l, l->c, l->out_w * l->out_h, DN_ACT_LINEAR);
 }
 
-static int batchnorm_forward(struct dn_layer *l)
+static int batchnorm_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
-	return norm_forward(l->priv, l, dn_layer_x(l, 0), l->output);
+	return norm_forward(l->priv, l, pass, dn_layer_x(l, pass, 0), l->output);
 }
 
-static int batchnorm_backward(struct dn_layer *l)
+static int batchnorm_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
 
-	return norm_backward(l->priv, l, dn_layer_x(l, 0), l->delta, dx, acc);
+	return norm_backward(l->priv, l, dn_layer_x(l, pass, 0), l->delta, dx, acc);
 }
 
 const struct dn_layer_ops batchnorm_layer = {

@@ -52,20 +52,21 @@ static int lrn_setup(struct dn_layer *l, struct dn_section *s)
 	return dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
 }
 
-static int lrn_forward(struct dn_layer *l)
+static int lrn_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct lrn *n = l->priv;
 
-	return l->net->dev->be->lrn_forward(l->net->compute, &n->desc, dn_layer_x(l, 0), n->norm, l->output);
+	return l->net->dev->be->lrn_forward(l->net->compute, &n->desc, dn_layer_x(l, pass, 0), n->norm, l->output);
 }
 
-static int lrn_backward(struct dn_layer *l)
+static int lrn_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct lrn *n = l->priv;
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
 
-	return dx ? l->net->dev->be->lrn_backward(l->net->compute, &n->desc, dn_layer_x(l, 0), n->norm, l->delta, dx, acc) : 0;
+	return dx ? l->net->dev->be->lrn_backward(l->net->compute, &n->desc, dn_layer_x(l, pass, 0), n->norm, l->delta, dx, acc)
+		  : 0;
 }
 
 static int l2norm_setup(struct dn_layer *l, struct dn_section *s)
@@ -81,14 +82,15 @@ static int l2norm_setup(struct dn_layer *l, struct dn_section *s)
 	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
 }
 
-static int l2norm_forward(struct dn_layer *l)
+static int l2norm_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct l2norm *n = l->priv;
 
-	return l->net->dev->be->l2norm_forward(l->net->compute, l->batch, l->c, pixels(l), dn_layer_x(l, 0), n->norm, l->output);
+	return l->net->dev->be->l2norm_forward(l->net->compute, l->batch, l->c, pixels(l), dn_layer_x(l, pass, 0), n->norm,
+					       l->output);
 }
 
-static int l2norm_backward(struct dn_layer *l)
+static int l2norm_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct l2norm *n = l->priv;
 	bool acc;

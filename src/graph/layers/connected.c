@@ -62,24 +62,24 @@ static int connected_setup(struct dn_layer *l, struct dn_section *s)
 	return err ? err : norm_input(l, &cn->z);
 }
 
-static int connected_forward(struct dn_layer *l)
+static int connected_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct connected *cn = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
 	float *y = cn->pre ? cn->pre : l->output;
 	float *z = cn->z ? cn->z : y;
-	int err = be->gemm(st, false, true, l->batch, l->outputs, l->inputs, 1, dn_layer_x(l, 0), l->inputs, cn->weights->value,
-			   l->inputs, 0, z, l->outputs);
+	int err = be->gemm(st, false, true, l->batch, l->outputs, l->inputs, 1, dn_layer_x(l, pass, 0), l->inputs,
+			   cn->weights->value, l->inputs, 0, z, l->outputs);
 
 	if (!err && cn->batch_norm)
-		err = norm_forward(&cn->norm, l, z, y);
+		err = norm_forward(&cn->norm, l, pass, z, y);
 	else if (!err)
 		err = be->bias_act(st, l->batch, l->outputs, 1, z, cn->biases->value, layer_act_inside(l));
 	return err ? err : layer_act_forward(l, cn->pre);
 }
 
-static int connected_backward(struct dn_layer *l)
+static int connected_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct connected *cn = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
@@ -93,7 +93,7 @@ static int connected_backward(struct dn_layer *l)
 	else if (!err)
 		err = be->bias_backward(st, l->batch, l->outputs, 1, l->delta, cn->biases->grad);
 	if (!err)
-		err = be->gemm(st, true, false, l->outputs, l->inputs, l->batch, 1, l->delta, l->outputs, dn_layer_x(l, 0),
+		err = be->gemm(st, true, false, l->outputs, l->inputs, l->batch, 1, l->delta, l->outputs, dn_layer_x(l, pass, 0),
 			       l->inputs, 0, cn->weights->grad, l->inputs);
 	if (!err && dx)
 		err = be->gemm(st, false, false, l->batch, l->inputs, l->outputs, 1, l->delta, l->outputs, cn->weights->value,

@@ -218,12 +218,12 @@ static int conv_repack(struct dn_layer *l)
 	return err;
 }
 
-static int conv_forward(struct dn_layer *l)
+static int conv_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct conv *cv = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	const float *x = dn_layer_x(l, 0), *w = cv->weights->value;
+	const float *x = dn_layer_x(l, pass, 0), *w = cv->weights->value;
 	float *y = cv->pre ? cv->pre : l->output;
 	float *z = cv->z ? cv->z : y;
 	int err = conv_repack(l);
@@ -240,11 +240,11 @@ static int conv_forward(struct dn_layer *l)
 		err = be->conv_forward(st, cv->op, x, w, cv->packed, cv->batch_norm ? NULL : cv->biases->value, z,
 				       l->net->workspace);
 	if (!err && cv->batch_norm)
-		err = norm_forward(&cv->norm, l, z, y);
+		err = norm_forward(&cv->norm, l, pass, z, y);
 	return err ? err : layer_act_forward(l, cv->pre);
 }
 
-static int conv_backward(struct dn_layer *l)
+static int conv_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct conv *cv = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
@@ -258,7 +258,8 @@ static int conv_backward(struct dn_layer *l)
 	else if (!err)
 		err = be->bias_backward(st, l->batch, cv->desc.k, l->out_w * l->out_h, l->delta, cv->biases->grad);
 	if (!err)
-		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, 0), l->delta, cv->weights->grad, l->net->workspace);
+		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, pass, 0), l->delta, cv->weights->grad,
+						l->net->workspace);
 	if (!err && dx)
 		err = be->conv_backward_data(st, cv->op, l->delta, cv->weights->value, dx, acc, l->net->workspace);
 	return err;

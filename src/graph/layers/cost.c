@@ -70,14 +70,14 @@ static int cost_setup(struct dn_layer *l, struct dn_section *s)
 	return layer_loss_setup(l, &co->scratch);
 }
 
-static int cost_forward(struct dn_layer *l)
+static int cost_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct cost *co = l->priv;
 
-	return layer_loss(l, co->kind, dn_layer_x(l, 0), NULL, co->scratch);
+	return layer_loss(l, pass, co->kind, dn_layer_x(l, pass, 0), NULL, co->scratch);
 }
 
-static int cost_backward(struct dn_layer *l)
+static int cost_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	return layer_pass_delta(l, 0, (float)((struct cost *)l->priv)->scale);
 }

@@ -53,28 +53,27 @@ static int crop_setup(struct dn_layer *l, struct dn_section *s)
 	return dn_layer_set_out(l, d->ow, d->oh, l->c);
 }
 
-static const struct dn_crop_desc *crop_desc(struct dn_layer *l)
+static const struct dn_crop_desc *crop_desc(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct dn_crop_desc *d = &((struct crop *)l->priv)->desc;
 
-	d->random = l->net->training;
-	d->seed = l->net->opt.seed;
+	d->random = pass->phase != DN_INFER;
 	d->stream = DN_RNG_STREAM(DN_RNG_CROP, l->index);
-	d->first_image = l->net->first_image;
 	return d;
 }
 
-static int crop_forward(struct dn_layer *l)
+static int crop_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
-	return l->net->dev->be->crop_forward(l->net->compute, crop_desc(l), dn_layer_x(l, 0), l->output);
+	return l->net->dev->be->crop_forward(l->net->compute, crop_desc(l, pass), l->net->numbers, dn_layer_x(l, pass, 0),
+					     l->output);
 }
 
-static int crop_backward(struct dn_layer *l)
+static int crop_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
 
-	return dx ? l->net->dev->be->crop_backward(l->net->compute, crop_desc(l), l->delta, dx, acc) : 0;
+	return dx ? l->net->dev->be->crop_backward(l->net->compute, crop_desc(l, pass), l->net->numbers, l->delta, dx, acc) : 0;
 }
 
 const struct dn_layer_ops crop_layer = {

@@ -127,23 +127,23 @@ static int deconv_setup(struct dn_layer *l, struct dn_section *s)
 	return 0;
 }
 
-static int deconv_forward(struct dn_layer *l)
+static int deconv_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct deconv *dc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
 	float *y = dc->pre ? dc->pre : l->output;
 	float *z = dc->z ? dc->z : y;
-	int err = be->conv_backward_data(st, dc->op, dn_layer_x(l, 0), dc->weights->value, z, false, l->net->workspace);
+	int err = be->conv_backward_data(st, dc->op, dn_layer_x(l, pass, 0), dc->weights->value, z, false, l->net->workspace);
 
 	if (!err && dc->batch_norm)
-		err = norm_forward(&dc->norm, l, z, y);
+		err = norm_forward(&dc->norm, l, pass, z, y);
 	else if (!err)
 		err = be->bias_act(st, l->batch, l->out_c, l->out_w * l->out_h, z, dc->biases->value, layer_act_inside(l));
 	return err ? err : layer_act_forward(l, dc->pre);
 }
 
-static int deconv_backward(struct dn_layer *l)
+static int deconv_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct deconv *dc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
@@ -157,7 +157,8 @@ static int deconv_backward(struct dn_layer *l)
 	else if (!err)
 		err = be->bias_backward(st, l->batch, l->out_c, l->out_w * l->out_h, l->delta, dc->biases->grad);
 	if (!err)
-		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, 0), dc->weights->grad, l->net->workspace);
+		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, pass, 0), dc->weights->grad,
+						l->net->workspace);
 	if (err || !dx)
 		return err;
 	err = be->conv_forward(st, dc->op, l->delta, dc->weights->value, NULL, NULL, acc ? dc->dx : dx, l->net->workspace);

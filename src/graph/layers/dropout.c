@@ -38,30 +38,32 @@ static struct dn_dropout_key dropout_key(const struct dn_layer *l)
 	const struct dropout *dr = l->priv;
 
 	return (struct dn_dropout_key){
-		.seed = l->net->opt.seed,
 		.stream = DN_RNG_STREAM(DN_RNG_DROPOUT, l->index),
-		.first_image = l->net->first_image,
 		.probability = (float)dr->probability,
 	};
 }
 
-static int dropout_forward(struct dn_layer *l)
+static int dropout_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct dn_dropout_key key = dropout_key(l);
 	const struct dn_backend *be = l->net->dev->be;
 
-	if (!l->net->training)
-		return be->copy(l->net->compute, l->output, dn_layer_x(l, 0), sizeof(float) * (size_t)(l->batch * l->outputs));
-	return be->dropout_forward(l->net->compute, &key, l->batch, l->outputs, dn_layer_x(l, 0), l->output);
+	if (pass->phase == DN_INFER)
+		return be->copy(l->net->compute, l->output, dn_layer_x(l, pass, 0),
+				sizeof(float) * (size_t)(l->batch * l->outputs));
+	return be->dropout_forward(l->net->compute, &key, l->net->numbers, l->batch, l->outputs, dn_layer_x(l, pass, 0),
+				   l->output);
 }
 
-static int dropout_backward(struct dn_layer *l)
+static int dropout_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct dn_dropout_key key = dropout_key(l);
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
 
-	return dx ? l->net->dev->be->dropout_backward(l->net->compute, &key, l->batch, l->outputs, l->delta, dx, acc) : 0;
+	return dx ? l->net->dev->be->dropout_backward(l->net->compute, &key, l->net->numbers, l->batch, l->outputs, l->delta, dx,
+						      acc)
+		  : 0;
 }
 
 const struct dn_layer_ops dropout_layer = {

@@ -93,19 +93,19 @@ static int local_setup(struct dn_layer *l, struct dn_section *s)
 	return layer_act_setup(l, &lo->pre);
 }
 
-static int local_forward(struct dn_layer *l)
+static int local_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct local *lo = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	float *z = lo->pre ? lo->pre : l->output;
-	int err = be->local_forward(l->net->compute, &lo->desc, dn_layer_x(l, 0), lo->weights->value, z);
+	int err = be->local_forward(l->net->compute, &lo->desc, dn_layer_x(l, pass, 0), lo->weights->value, z);
 
 	if (!err)
 		err = be->bias_act(l->net->compute, l->batch, l->outputs, 1, z, lo->biases->value, layer_act_inside(l));
 	return err ? err : layer_act_forward(l, lo->pre);
 }
 
-static int local_backward(struct dn_layer *l)
+static int local_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct local *lo = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
@@ -117,7 +117,7 @@ static int local_backward(struct dn_layer *l)
 	if (!err)
 		err = be->bias_backward(st, l->batch, l->outputs, 1, l->delta, lo->biases->grad);
 	if (!err)
-		err = be->local_backward_weights(st, &lo->desc, dn_layer_x(l, 0), l->delta, lo->weights->grad);
+		err = be->local_backward_weights(st, &lo->desc, dn_layer_x(l, pass, 0), l->delta, lo->weights->grad);
 	if (!err && dx)
 		err = be->local_backward_data(st, &lo->desc, l->delta, lo->weights->value, dx, acc);
 	return err;

@@ -85,14 +85,14 @@ static int maxpool_setup(struct dn_layer *l, struct dn_section *s)
 	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&mp->index);
 }
 
-static int maxpool_forward(struct dn_layer *l)
+static int maxpool_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct maxpool *mp = l->priv;
 
-	return l->net->dev->be->maxpool_forward(l->net->compute, &mp->desc, dn_layer_x(l, 0), l->output, mp->index);
+	return l->net->dev->be->maxpool_forward(l->net->compute, &mp->desc, dn_layer_x(l, pass, 0), l->output, mp->index);
 }
 
-static int maxpool_backward(struct dn_layer *l)
+static int maxpool_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct maxpool *mp = l->priv;
 	bool acc;
@@ -117,14 +117,14 @@ static int local_avg_setup(struct dn_layer *l, struct dn_section *s)
 	return err ? err : pool_setup(l, s);
 }
 
-static int local_avg_forward(struct dn_layer *l)
+static int local_avg_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct maxpool *mp = l->priv;
 
-	return l->net->dev->be->local_avg_forward(l->net->compute, &mp->desc, dn_layer_x(l, 0), l->output);
+	return l->net->dev->be->local_avg_forward(l->net->compute, &mp->desc, dn_layer_x(l, pass, 0), l->output);
 }
 
-static int local_avg_backward(struct dn_layer *l)
+static int local_avg_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct maxpool *mp = l->priv;
 	bool acc;

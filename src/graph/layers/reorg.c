@@ -83,12 +83,12 @@ static int reorg3d_setup(struct dn_layer *l, struct dn_section *s)
 	return reorg_keys(l, s, true);
 }
 
-static int reorg_forward(struct dn_layer *l)
+static int reorg_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct reorg *re = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	const float *x = dn_layer_x(l, 0);
+	const float *x = dn_layer_x(l, pass, 0);
 	int err;
 
 	switch (re->kind) {
@@ -106,7 +106,7 @@ static int reorg_forward(struct dn_layer *l)
 	return err ? err : be->copy_rows(st, l->batch, l->inputs, x, l->inputs, l->output, l->outputs, false);
 }
 
-static int reorg_backward(struct dn_layer *l)
+static int reorg_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct reorg *re = l->priv;
 	const struct dn_backend *be = l->net->dev->be;

@@ -64,7 +64,7 @@ static int route_setup(struct dn_layer *l, struct dn_section *s)
 	return err;
 }
 
-static int route_forward(struct dn_layer *l)
+static int route_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct route *rt = l->priv;
 	float *y = l->output;
@@ -72,8 +72,9 @@ static int route_forward(struct dn_layer *l)
 	for (int k = 0; k < l->n_inputs; k++) {
 		const struct dn_layer *in = &l->net->layers[l->inputs_of[k].layer];
 		const int64_t part = in->outputs / rt->groups;
-		int err = l->net->dev->be->copy_rows(l->net->compute, l->batch, part, dn_layer_x(l, k) + rt->group_id * part,
-						     in->outputs, y, l->outputs, false);
+		int err =
+			l->net->dev->be->copy_rows(l->net->compute, l->batch, part, dn_layer_x(l, pass, k) + rt->group_id * part,
+						   in->outputs, y, l->outputs, false);
 
 		if (err)
 			return err;
@@ -82,7 +83,7 @@ static int route_forward(struct dn_layer *l)
 	return 0;
 }
 
-static int route_backward(struct dn_layer *l)
+static int route_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct route *rt = l->priv;
 	const struct dn_backend *be = l->net->dev->be;

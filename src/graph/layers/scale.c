@@ -66,19 +66,19 @@ static int sam_setup(struct dn_layer *l, struct dn_section *s)
 	return scale_setup(l, s, DN_SCALE_EACH);
 }
 
-static int scale_forward(struct dn_layer *l)
+static int scale_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct scale *sc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	float *z = sc->pre ? sc->pre : l->output;
-	int err = be->scale_forward(l->net->compute, &sc->desc, dn_layer_x(l, 0), dn_layer_x(l, 1), z, false);
+	int err = be->scale_forward(l->net->compute, &sc->desc, dn_layer_x(l, pass, 0), dn_layer_x(l, pass, 1), z, false);
 
 	if (!err && !sc->pre)
 		err = be->bias_act(l->net->compute, l->batch, l->outputs, 1, z, NULL, l->act);
 	return err ? err : layer_act_forward(l, sc->pre);
 }
 
-static int scale_backward(struct dn_layer *l)
+static int scale_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct scale *sc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
@@ -89,9 +89,9 @@ static int scale_backward(struct dn_layer *l)
 	int err = layer_act_backward(l, sc->pre);
 
 	if (!err && dx)
-		err = be->scale_backward(st, &sc->desc, dn_layer_x(l, 1), l->delta, dx, acc);
+		err = be->scale_backward(st, &sc->desc, dn_layer_x(l, pass, 1), l->delta, dx, acc);
 	if (!err && dsrc)
-		err = be->scale_forward(st, &sc->desc, dn_layer_x(l, 0), l->delta, dsrc, acc_src);
+		err = be->scale_forward(st, &sc->desc, dn_layer_x(l, pass, 0), l->delta, dsrc, acc_src);
 	return err;
 }
 

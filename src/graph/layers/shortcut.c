@@ -81,11 +81,11 @@ static int shortcut_setup(struct dn_layer *l, struct dn_section *s)
 	return layer_act_setup(l, &sc->pre);
 }
 
-static int shortcut_forward(struct dn_layer *l)
+static int shortcut_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct shortcut *sc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
-	int err = be->shortcut_forward(l->net->compute, &sc->desc, dn_layer_x(l, 0), dn_layer_x(l, 1),
+	int err = be->shortcut_forward(l->net->compute, &sc->desc, dn_layer_x(l, pass, 0), dn_layer_x(l, pass, 1),
 				       sc->pre ? sc->pre : l->output);
 
 	if (!err && !sc->pre)
@@ -95,7 +95,7 @@ static int shortcut_forward(struct dn_layer *l)
 
 /* The direct input gets alpha * delta everywhere, as in Darknet, also outside the overlap (where forward does not
  * scale): with alpha other than 1 and a partial overlap that is not the exact gradient. */
-static int shortcut_backward(struct dn_layer *l)
+static int shortcut_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct shortcut *sc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;

@@ -95,7 +95,7 @@ static int softmax_setup(struct dn_layer *l, struct dn_section *s)
 	return sm->loss ? layer_loss_setup(l, &sm->scratch) : 0;
 }
 
-static int softmax_forward(struct dn_layer *l)
+static int softmax_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct softmax *sm = l->priv;
 	struct dn_net *net = l->net;
@@ -104,22 +104,22 @@ static int softmax_forward(struct dn_layer *l)
 
 	if (!sm->desc.group_at && sm->desc.hw == 1)
 		err = be->softmax(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups, sm->desc.temperature,
-				  dn_layer_x(l, 0), l->output);
+				  dn_layer_x(l, pass, 0), l->output);
 	else
-		err = be->softmax_groups(net->compute, &sm->desc, dn_layer_x(l, 0), l->output);
+		err = be->softmax_groups(net->compute, &sm->desc, dn_layer_x(l, pass, 0), l->output);
 	if (err || !sm->loss)
 		return err;
-	if (layer_has_truth(l) && sm->tree)
-		err = be->tree_truth(net->compute, &sm->tree->desc, l->batch, net->truth, sm->truth);
+	if (layer_has_truth(l, pass) && sm->tree)
+		err = be->tree_truth(net->compute, &sm->tree->desc, l->batch, pass->truth, sm->truth);
 	if (!err)
-		err = layer_loss(l, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
-	if (!err && layer_has_truth(l) && !sm->desc.group_at && sm->desc.hw == 1)
+		err = layer_loss(l, pass, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
+	if (!err && layer_has_truth(l, pass) && !sm->desc.group_at && sm->desc.hw == 1)
 		err = be->softmax_loss(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups,
-				       sm->desc.temperature, dn_layer_x(l, 0), net->truth, &l->cost);
+				       sm->desc.temperature, dn_layer_x(l, pass, 0), pass->truth, l->cost);
 	return err;
 }
 
-static int softmax_backward(struct dn_layer *l)
+static int softmax_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	return layer_pass_delta(l, 0, 1);
 }

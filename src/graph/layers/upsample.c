@@ -48,12 +48,12 @@ static int upsample_run(struct dn_layer *l, bool down, const float *x, float *y,
 	return (down ? be->block_sum : be->upsample)(l->net->compute, l->batch * l->c, h, w, up->stride, up->scale, x, y, acc);
 }
 
-static int upsample_forward(struct dn_layer *l)
+static int upsample_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
-	return upsample_run(l, ((struct upsample *)l->priv)->down, dn_layer_x(l, 0), l->output, false);
+	return upsample_run(l, ((struct upsample *)l->priv)->down, dn_layer_x(l, pass, 0), l->output, false);
 }
 
-static int upsample_backward(struct dn_layer *l)
+static int upsample_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
