@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/option.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "base/text.h"
