@@ -89,6 +89,8 @@ struct dn_key_fixed { /* keys that this version knows with one value only */
 	double only;
 };
 int dn_keys_fixed(struct dn_section *s, const struct dn_key_fixed *t, int n);
+/** dn_keys_no_effect() - keys that Darknet reads on a GPU only: with another value than @t's, a net that trains is told, once */
+int dn_keys_no_effect(struct dn_layer *l, struct dn_section *s, const struct dn_key_fixed *t, int n);
 /** dn_keys_ignore() - keys without effect here; marks them as used */
 void dn_keys_ignore(struct dn_section *s, const char *const *keys, int n);
 #define DN_N(a) ((int)(sizeof(a) / sizeof((a)[0])))

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "graph/layers/layers_priv.h"
 
 struct cost {
@@ -31,23 +30,7 @@ static int cost_type(struct dn_section *s, enum dn_cost *out)
 	return dn_section_fail(s, "type", -EINVAL, "type=%s: unknown cost; known are sse, seg, masked, smooth, L1, wgan", type);
 }
 
-/* Darknet reads these three on a GPU only, so a net that is trained here must be told that they do nothing. */
-static int cost_without_effect(struct dn_layer *l, struct dn_section *s)
-{
-	static const struct dn_key_fixed keys[] = { { "ratio", 0 }, { "noobj", 1 }, { "thresh", 0 } };
-
-	for (int i = 0; i < DN_N(keys); i++) {
-		double v;
-		int err = dn_section_float(s, keys[i].key, keys[i].only, &v);
-
-		if (err)
-			return err;
-		if (l->net->opt.train && (v < keys[i].only || v > keys[i].only))
-			dn_warn("%s:%d: [cost] %s=%g has no effect", s->file->path, dn_section_find(s, keys[i].key)->line,
-				keys[i].key, v);
-	}
-	return 0;
-}
+static const struct dn_key_fixed gpu_only[] = { { "ratio", 0 }, { "noobj", 1 }, { "thresh", 0 } };
 
 static int cost_setup(struct dn_layer *l, struct dn_section *s)
 {
@@ -57,7 +40,7 @@ static int cost_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = cost_type(s, &co->kind);
 	if (!err)
-		err = cost_without_effect(l, s);
+		err = dn_keys_no_effect(l, s, gpu_only, DN_N(gpu_only));
 	if (!err)
 		err = layer_same_out(l);
 	if (err)

@@ -2,7 +2,6 @@
  * else the centre; then x * 2 - 1 unless noadjust=1. */
 #include <errno.h>
 
-#include "base/log.h"
 #include "base/rng.h"
 #include "graph/layers/layers_priv.h"
 
@@ -10,14 +9,14 @@ struct crop {
 	struct dn_crop_desc desc;
 };
 
-static const struct dn_key_fixed fixed[] = { { "angle", 0 }, { "saturation", 1 }, { "exposure", 1 } };
+/* Darknet's CPU does nothing with these either. */
+static const struct dn_key_fixed gpu_only[] = { { "shift", 0 }, { "angle", 0 }, { "saturation", 1 }, { "exposure", 1 } };
 
 static int crop_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct crop *cr = layer_priv(l, sizeof(*cr));
 	struct dn_crop_desc *d = cr ? &cr->desc : NULL;
 	int64_t flip, noadjust;
-	double shift;
 	int err = cr ? dn_section_int(s, "crop_width", 1, 1, 1 << 24, &d->ow) : -ENOMEM;
 
 	if (!err)
@@ -27,9 +26,7 @@ static int crop_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = dn_section_int(s, "noadjust", 0, 0, 1, &noadjust);
 	if (!err)
-		err = dn_section_float(s, "shift", 0, &shift);
-	if (!err)
-		err = dn_keys_fixed(s, fixed, DN_N(fixed));
+		err = dn_keys_no_effect(l, s, gpu_only, DN_N(gpu_only));
 	if (!err)
 		err = layer_needs_image(l);
 	if (!err)
@@ -41,8 +38,6 @@ static int crop_setup(struct dn_layer *l, struct dn_section *s)
 				       "layer %d: a window of %lld x %lld is "
 				       "larger than the input of %lld x %lld",
 				       l->index, (long long)d->ow, (long long)d->oh, (long long)l->w, (long long)l->h);
-	if (l->net->opt.train && (shift < 0 || shift > 0)) /* stock cfgs have it, and on a CPU Darknet does nothing with it */
-		dn_warn("%s:%d: [crop] shift=%g has no effect", s->file->path, dn_section_find(s, "shift")->line, shift);
 	d->n = l->batch;
 	d->c = l->c;
 	d->h = l->h;
