@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/keyrule.h"
 #include "base/launch.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
@@ -277,9 +278,9 @@ int session_pass_batch(struct session *s, struct dn_net_options *opt)
 	int world = s->run.group.world;
 	int err;
 
-	err = dn_section_int(s->cfg->net, "batch", 1, 1, INT32_MAX, &batch);
+	err = dn_key_int(s->cfg->net, "batch", &batch);
 	if (!err)
-		err = dn_section_int(s->cfg->net, "subdivisions", 1, 1, INT32_MAX, &subdivisions);
+		err = dn_key_int(s->cfg->net, "subdivisions", &subdivisions);
 	if (err)
 		return err;
 	batch /= subdivisions;
