@@ -188,8 +188,9 @@ static void traffic(struct fsdp_plan *p)
 
 static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct dn_net *net)
 {
-	int err = dn_buf_printf(t, "fsdp 1 strategy full layout flat align %d world %d subdivisions %lld states %d\n", FSDP_ALIGN,
-				p->world, (long long)p->subdivisions, p->n_states);
+	int err = dn_buf_printf(t, "fsdp 1 strategy %s layout %s align %d world %d subdivisions %lld states %d\n",
+				fsdp_name_of(&fsdp_strategies, p->opt.strategy), fsdp_name_of(&fsdp_layouts, p->opt.layout),
+				FSDP_ALIGN, p->world, (long long)p->subdivisions, p->n_states);
 
 	for (int i = 0; i < p->n_blocks && !err; i++) {
 		const struct fsdp_block *b = &p->blocks[i];
@@ -272,13 +273,10 @@ int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const stru
 		return -ENOMEM;
 	p->world = world;
 	p->opt = *o;
-	p->opt.blocks = dn_strdup(o->blocks ? o->blocks : "auto");
 	p->subdivisions = net->subdivisions;
 	p->n_states = net->opt.train ? dn_state_count(net->hyper.optimizer) : 0;
 	net->dev->be->facts(net->dev, &p->facts);
-	err = p->opt.blocks ? 0 : -ENOMEM;
-	if (!err)
-		err = plan_layout(p, net);
+	err = plan_layout(p, net);
 	if (!err)
 		err = plan_schedule(p, net->opt.train);
 	if (!err)
@@ -299,7 +297,6 @@ void fsdp_plan_destroy(struct fsdp_plan *p)
 {
 	if (!p)
 		return;
-	dn_free((char *)(uintptr_t)p->opt.blocks);
 	dn_free(p->blocks);
 	dn_free(p->tensors);
 	dn_free(p->gaps);

@@ -5,21 +5,50 @@
  */
 #ifndef FSDP_PLAN_H
 #define FSDP_PLAN_H
-#include "plugin/plugin.h"
+#include "wire.h"
 
 #define FSDP_ALIGN 16		    /* elements: every tensor in a block and every shard start on DN_ALIGN bytes */
 #define FSDP_PIECE_BYTES (1u << 20) /* largest piece of an exchange */
 #define FSDP_MAX_WAITS 6
 
+enum fsdp_strategy { FSDP_FULL };
+enum fsdp_layout { FSDP_FLAT };
 enum fsdp_prefetch { FSDP_PRE, FSDP_POST, FSDP_NONE };
+enum fsdp_accumulate { FSDP_SHARDED_SUM };
+enum fsdp_reduction { FSDP_TREE };
 
-struct fsdp_options {	    /* [fsdp], resolved */
-	const char *blocks; /* "auto", "each", "whole", "size:16M", "type:SECTION", "at:0,3,7" */
-	bool blocks_given;  /* on the command line: wins over markers */
-	int limit;	    /* parameter slots K */
-	int grad_slots;	    /* M */
+extern const struct fsdp_names fsdp_strategies, fsdp_layouts, fsdp_prefetches, fsdp_reductions;
+
+enum fsdp_policy_kind {
+	FSDP_BLOCKS_AUTO,
+	FSDP_BLOCKS_EACH,
+	FSDP_BLOCKS_WHOLE,
+	FSDP_BLOCKS_SIZE,
+	FSDP_BLOCKS_TYPE,
+	FSDP_BLOCKS_AT
+};
+
+struct fsdp_policy { /* where blocks start; texts are borrowed from the option */
+	enum fsdp_policy_kind kind;
+	int64_t bytes;	  /* SIZE */
+	const char *list; /* TYPE: a section; AT: "0,3,7" */
+	const char *text; /* as it was given */
+};
+
+struct fsdp_options { /* [fsdp], resolved */
+	struct fsdp_policy policy;
+	bool policy_given; /* on the command line: wins over markers */
+	enum fsdp_strategy strategy;
+	enum fsdp_layout layout;
+	int shards;	/* ranks that share one copy; 0 = all */
+	int limit;	/* parameter slots K */
+	int grad_slots; /* M */
 	enum fsdp_prefetch prefetch;
-	int depth;	    /* blocks ahead, <= limit - 1 */
+	int depth; /* blocks ahead, <= limit - 1 */
+	struct fsdp_wire wire;
+	enum fsdp_reduction reduction;
+	enum fsdp_transport transport;
+	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
 };
 
@@ -120,6 +149,9 @@ struct fsdp_plan {
 /** fsdp_options_resolve() - typed options from the plugin's table; checks that limit, depth, grad_slots agree */
 int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out);
 extern const struct dn_option fsdp_option_table[];
+
+/** fsdp_policy_parse() - a value of blocks=; what depends on the net is checked by fsdp_blocks_apply() */
+int fsdp_policy_parse(const char *value, const char *where, struct fsdp_policy *out);
 
 /** fsdp_blocks_apply() - dn_net_set_blocks() by policy, unless the cfg's markers stand (a notice when they are overruled) */
 int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o);

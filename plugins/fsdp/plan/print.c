@@ -134,11 +134,6 @@ static void json_schedule(struct json *j, const struct fsdp_plan *p)
 	put(j, "]");
 }
 
-static const char *prefetch_name(enum fsdp_prefetch p)
-{
-	return p == FSDP_PRE ? "pre" : p == FSDP_POST ? "post" : "none";
-}
-
 int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const char *cfg_path, FILE *out)
 {
 	struct json j = { .err = 0 };
@@ -147,10 +142,10 @@ int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const ch
 	put_text(&j, ",\"cfg\":", cfg_path);
 	put(&j, ",\"hash\":\"%016" PRIx64 "\"", p->hash);
 	json_backend(&j, p, net);
-	put(&j, ",\"world\":%d,\"mesh\":{\"replicas\":1,\"shards\":%d},\"strategy\":\"full\",\"layout\":\"flat\"", p->world,
-	    p->world);
+	put(&j, ",\"world\":%d,\"mesh\":{\"replicas\":1,\"shards\":%d},\"strategy\":\"%s\",\"layout\":\"%s\"", p->world, p->world,
+	    fsdp_name_of(&fsdp_strategies, p->opt.strategy), fsdp_name_of(&fsdp_layouts, p->opt.layout));
 	put(&j, ",\"limit\":%d,\"grad_slots\":%d,\"prefetch\":\"%s\",\"depth\":%d", p->opt.limit, p->opt.grad_slots,
-	    prefetch_name(p->opt.prefetch), p->opt.depth);
+	    fsdp_name_of(&fsdp_prefetches, p->opt.prefetch), p->opt.depth);
 	put(&j, ",\"batch\":%" PRId64 ",\"subdivisions\":%" PRId64 ",\"align_elements\":%d", net->batch, p->subdivisions,
 	    FSDP_ALIGN);
 	json_blocks(&j, p);
@@ -251,9 +246,9 @@ static void print_schedule(const struct fsdp_plan *p, FILE *out)
 
 int fsdp_plan_print(const struct fsdp_plan *p, const struct dn_net *net, FILE *out)
 {
-	fprintf(out,
-		"plan %016" PRIx64 ": %d ranks, strategy full, layout flat, limit %d, grad_slots %d, prefetch %s, depth %d\n",
-		p->hash, p->world, p->opt.limit, p->opt.grad_slots, prefetch_name(p->opt.prefetch), p->opt.depth);
+	fprintf(out, "plan %016" PRIx64 ": %d ranks, strategy %s, layout %s, limit %d, grad_slots %d, prefetch %s, depth %d\n",
+		p->hash, p->world, fsdp_name_of(&fsdp_strategies, p->opt.strategy), fsdp_name_of(&fsdp_layouts, p->opt.layout),
+		p->opt.limit, p->opt.grad_slots, fsdp_name_of(&fsdp_prefetches, p->opt.prefetch), p->opt.depth);
 	fprintf(out, "batch %" PRId64 " in %" PRId64 " microbatches, %" PRId64 " images of each on a rank\n", net->batch,
 		net->subdivisions, net->local);
 	fprintf(out, "backend %s, library %s, %d threads, alignment %zu bytes\n", p->facts.backend, p->facts.library,
