@@ -63,4 +63,28 @@ static inline size_t fsdp_type_bytes(enum fsdp_type t)
 	return t == FSDP_FP32 ? 4 : 2;
 }
 
+/* --- collectives: what the plan asks of them, and the memory that they want for it beside the plan's own --- */
+
+enum fsdp_stage { FSDP_STAGE_REDUCE, FSDP_STAGE_STATS, FSDP_STAGE_EXCHANGE, FSDP_STAGE_GATHER, FSDP_STAGES };
+
+struct fsdp_coll_needs {
+	struct fsdp_grid grid;
+	struct fsdp_wire wire;
+	int64_t gather;	  /* elements of the longest shard that is gathered, 0 = none is; likewise below */
+	int64_t reduce;	  /* of the longest one that gradients are reduced to */
+	int64_t stats;	  /* of the sum of statistics over all ranks */
+	int64_t exchange; /* of the longest sum over all ranks that a layer asks for */
+	bool host_access; /* transport may read and write device memory; else all passes through memory of the host */
+};
+
+struct fsdp_coll_memory {
+	size_t piece_bytes;	    /* of a reduction; 0 = none */
+	size_t gather_piece_bytes;  /* of a gather that passes through memory of the host; 0 = none does */
+	size_t device[FSDP_STAGES]; /* bytes, multiples of DN_ALIGN */
+	size_t host[FSDP_STAGES];   /* pinned; 0 everywhere with host_access */
+};
+
+/** fsdp_coll_memory() - of the collectives @name ("channels"); a pure function */
+int fsdp_coll_memory(const char *name, const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out);
+
 #endif

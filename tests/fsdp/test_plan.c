@@ -99,7 +99,7 @@ static void shards_hold_every_element_once(const struct fsdp_plan *p)
 		const struct fsdp_block *b = &p->blocks[x->block];
 		int64_t next = 0;
 
-		for (int r = 0; r < p->world; r++) {
+		for (int r = 0; r < p->grid.world; r++) {
 			int64_t at, n, shard_at;
 
 			fsdp_plan_tensor(p, t, r, &at, &n, &shard_at);
@@ -189,8 +189,10 @@ static void buffers_are_outside_the_layout(void)
 	CHECK_EQ(p.plan->n_rolling, 2 * (32 + 48 + 16 + 16));
 	CHECK_EQ(p.plan->n_stats, p.plan->n_rolling);
 	CHECK_EQ(p.plan->stats_block, 3);
-	CHECK_EQ(p.plan->blocks[1].stats_offset, 64);
-	CHECK_EQ(p.plan->blocks[1].n_stats, 96);
+	CHECK_EQ(p.plan->blocks[1].first_buffer, 2);
+	CHECK_EQ(p.plan->blocks[1].n_buffers, 2);
+	CHECK_EQ(p.plan->buffers[2].stat, 64);
+	CHECK_EQ(p.plan->buffers[3].stat, 64 + 48);
 	for (int i = 0; i < p.net->n_params; i++)
 		CU_ASSERT((p.net->params[i]->role == DN_BUFFER) == (p.plan->tensor_of_param[i] < 0));
 	planned_fini(&p);
@@ -214,7 +216,7 @@ static void a_plan_beyond_2_31_elements_allocates_none_of_them(void)
 	CHECK_EQ(at + n, 3000000000ll);
 	CHECK_EQ(shard_at, 0);
 	CHECK_EQ((int64_t)p.plan->planned[DN_MEM_PARAM_SLOTS], 4 * (up(50000 + 2500000000ll, 48) + up(t1, 48)));
-	CHECK_EQ(p.plan->piece_bytes, 1 << 20);
+	CHECK_EQ(p.plan->coll.piece_bytes, 1 << 20);
 	dn_mem_stats(DN_MEM_HOST, &host);
 	CU_ASSERT(host.now_bytes < 1 << 20);
 	for (int r = 0; r < DN_MEM_PLANNED; r++) {
@@ -430,7 +432,8 @@ static void a_frozen_prefix_is_gathered_in_forward_only(void)
 	check_order(text, true, o, false, "G0 G1 F0 L0 G2 F1 L1 G3 F2 L2 F3 B3 L3 R3 B2 R2 U3 U2");
 	CHECK_OK_FATAL(planned_make(&p, text, 2, true, &o));
 	CHECK_EQ(p.plan->blocks[0].grad_offset, -1);
-	CHECK_EQ(p.plan->blocks[0].n_stats, 0);
+	CU_ASSERT(!p.plan->blocks[0].has_stats);
+	CHECK_EQ(p.plan->buffers[0].stat, -1);
 	CHECK_EQ(p.plan->n_rolling, 32);
 	CHECK_EQ(p.plan->planned[DN_MEM_GRADS], 4 * (p.plan->blocks[2].shard + p.plan->blocks[3].shard));
 	CHECK_EQ(p.plan->planned[DN_MEM_OPTIMIZER], p.plan->planned[DN_MEM_GRADS]);

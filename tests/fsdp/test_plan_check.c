@@ -244,7 +244,7 @@ static void the_count_in_the_message_is_that_of_the_reports(void)
 		if (p.plan->step.ops[i].kind == FSDP_REDUCE)
 			p.plan->step.ops[i].n_waits = 0;
 	CHECK_EQ(fsdp_plan_check(p.plan, count_line, &n), -EINVAL);
-	snprintf(want, sizeof(want), "plan: %d pairs", n);
+	snprintf(want, sizeof(want), "plan: %d faults", n);
 	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, want);
 	planned_fini(&p);
 }
