@@ -177,7 +177,7 @@ struct human {
 
 static struct human human(uint64_t bytes)
 {
-	struct human h;
+	struct human h = { "" };
 
 	dn_human_bytes((double)bytes, h.s, sizeof(h.s));
 	return h;
