@@ -51,7 +51,7 @@ static int scale_setup(struct dn_layer *l, struct dn_section *s, enum dn_scale b
 	if (by == DN_SCALE_EACH)
 		fits = l->w == src->out_w && l->h == src->out_h && l->c == src->out_c;
 	else if (by == DN_SCALE_CHANNEL)
-		fits = l->inputs == src->out_c;
+		fits = l->w == 1 && l->h == 1 && l->c == src->out_c;
 	else
 		fits = l->w == src->out_w && l->h == src->out_h && l->c == 1;
 	if (!fits)
