@@ -1,4 +1,4 @@
-/* The plan for people and for programs: tables in human units, and JSON ("v": 1, README.md). */
+/* The plan for people and for programs: tables in human units, and JSON ("v": 1, docs/outputs.md and this plugin's README.md). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
