@@ -457,8 +457,8 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	err = dn_group_sum(&s->run.group, &bad, 1);
 	if (err)
 		return err;
-	if (bad > 0 && s->run.group.world > 1)
-		dn_warn("%s: %.0f values are not finite", path, bad);
+	info->n_nonfinite = (int64_t)bad;
+	dn_weights_tell(path, info);
 	if (first && info->partial)
 		fprintf(stderr, "%s is partial: %d of %d layers loaded, the others keep their initial values\n", path,
 			info->n_layers_loaded, info->n_layers);

@@ -48,6 +48,11 @@ static int check_ready(void *arg, int block)
 	return 0;
 }
 
+static void stand(void *arg, const char *op, const char *block)
+{
+	fsdp_mesh_at(((struct fsdp_store *)arg)->mesh, op, block);
+}
+
 static int store_alloc(void *self, struct dn_net *net)
 {
 	struct fsdp_store *s = self;
@@ -80,6 +85,8 @@ static int store_alloc(void *self, struct dn_net *net)
 	err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh->gather, s->mesh->reduce, &m);
 	s->rt.check_ready = check_ready;
 	s->rt.check_arg = s;
+	s->rt.stand = stand;
+	s->rt.stand_arg = s;
 	return err;
 }
 
@@ -122,6 +129,7 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, dn_inte
 	int64_t at, n, shard_at;
 	float *x;
 
+	fsdp_mesh_at(s->mesh, "values", p->block->name);
 	err = fsdp_runtime_idle(&s->rt);
 	if (err)
 		return err;
@@ -167,7 +175,7 @@ static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part par
 {
 	struct fsdp_control *c = &s->mesh->control;
 	int t = s->plan->tensor_of_param[p->index], rank = s->mesh->rank;
-	char what[128];
+	char what[160];
 	int64_t from, len, shard_at;
 	float *x = fsdp_store_part(s, t, part);
 
@@ -188,15 +196,17 @@ static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part par
 	}
 	if (s->plan->world == 1 || !c->n_spans)
 		return 0;
-	snprintf(what, sizeof(what), "%s of %s", read ? "read" : "write", p->name);
+	snprintf(what, sizeof(what), "%s of %s of block %s", read ? "read" : "write", p->name, p->block->name);
 	return fsdp_control_transfer(c, what, read == (rank != 0));
 }
 
 static int store_read(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out)
 {
 	struct fsdp_store *s = self;
-	int err = fsdp_runtime_idle(&s->rt);
+	int err;
 
+	fsdp_mesh_at(s->mesh, "read", p->block->name);
+	err = fsdp_runtime_idle(&s->rt);
 	if (!err)
 		err = check_range(s, p, part, at, n);
 	if (err)
@@ -212,7 +222,7 @@ static int store_read(void *self, const struct dn_param *p, enum dn_part part, i
 static int write_buffer(struct fsdp_store *s, struct dn_param *p, int64_t at, int64_t n, const float *in)
 {
 	struct fsdp_control *c = &s->mesh->control;
-	char what[128];
+	char what[160];
 
 	if (in)
 		memcpy(p->value + at, in, (size_t)n * sizeof(float));
@@ -223,7 +233,7 @@ static int write_buffer(struct fsdp_store *s, struct dn_param *p, int64_t at, in
 				(struct fsdp_span){ s->mesh->rank ? 0 : q, p->value + at, (size_t)n * sizeof(float) };
 	if (!c->n_spans)
 		return 0;
-	snprintf(what, sizeof(what), "write of %s", p->name);
+	snprintf(what, sizeof(what), "write of %s of block %s", p->name, p->block->name);
 	return fsdp_control_transfer(c, what, s->mesh->rank == 0);
 }
 
@@ -237,8 +247,10 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 	struct fsdp_store *s = self;
 	int t = s->plan->tensor_of_param[p->index];
 	int64_t from, len, shard_at;
-	int err = fsdp_runtime_idle(&s->rt);
+	int err;
 
+	fsdp_mesh_at(s->mesh, "write", p->block->name);
+	err = fsdp_runtime_idle(&s->rt);
 	if (!err)
 		err = check_range(s, p, part, at, n);
 	if (err)
@@ -262,6 +274,7 @@ static int store_begin(void *self, struct dn_net *net, int64_t step)
 	struct fsdp_store *s = self;
 	int err = fsdp_runtime_begin(&s->rt);
 
+	fsdp_mesh_at(s->mesh, "images before forward", s->plan->blocks[0].name);
 	if (!err)
 		fsdp_report_begin(s);
 	return err;
@@ -276,7 +289,6 @@ static int update_block(void *arg, int block)
 {
 	struct fsdp_store *s = arg;
 
-	s->mesh->last_block = s->plan->blocks[block].name;
 	return fsdp_optim_block(s, block);
 }
 
