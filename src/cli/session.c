@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/keyrule.h"
 #include "base/launch.h"
+#include "base/version.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
 

@@ -110,7 +110,7 @@ static int tensor_bytes(const struct dn_layer *l, size_t *out)
  * and, where the host cannot reach device memory, the input and the truth. @at (may be NULL): the places. */
 size_t memory_tail(const struct dn_net *net, struct net_tail *at)
 {
-	struct net_tail none, *t = at ? at : &none;
+	struct net_tail none = { 0 }, *t = at ? at : &none;
 	struct dn_facts f;
 	size_t n = 0;
 
