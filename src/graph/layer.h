@@ -23,6 +23,7 @@ struct dn_layer_ops {
 	const char *name, *alias;	/* section names; alias may be NULL */
 	const char *summary;		/* one line for help */
 	const struct dn_key_rule *keys; /* its own, beside dn_layer_keys; NULL: none */
+	const char *task;		/* what a net is for that ends in it (train/task.h); NULL: anything */
 	int (*setup)(struct dn_layer *l, struct dn_section *s);
 	int (*forward)(struct dn_layer *l, const struct dn_pass *pass); /* its pointers are device memory here */
 	int (*backward)(struct dn_layer *l,

@@ -150,6 +150,7 @@ const struct dn_layer_ops softmax_layer = {
 	.alias = "soft",
 	.summary = "softmax with cross entropy as its loss",
 	.keys = keys,
+	.task = "classifier",
 	.setup = softmax_setup,
 	.forward = softmax_forward,
 	.backward = softmax_backward,
