@@ -115,10 +115,10 @@ int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
 	for (int i = 0; i < n; i++) {
 		int at = index[i];
 
-		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops == &dropout_layer)
+		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops->in_place)
 			at++;
 		in[i].layer = at;
-		if (at >= 0 && l->net->layers[at].no_consumer) {
+		if (at >= 0 && l->net->layers[at].ops->no_consumer) {
 			dn_free(in);
 			return dn_section_fail(l->section, NULL, -EINVAL,
 					       "layer %d reads layer %d, a [%s]: it has no output to read", l->index, at,

@@ -59,7 +59,7 @@ static void extend_outputs(struct dn_net *net, int *last)
 	for (int i = 0; i < net->n_outputs; i++) {
 		int at = net->outputs[i];
 
-		while (net->layers[at].passes_input && net->layers[at].inputs_of[0].layer >= 0)
+		while (net->layers[at].ops->passes_input && net->layers[at].inputs_of[0].layer >= 0)
 			at = net->layers[at].inputs_of[0].layer;
 		last[at] = max_int(last[at], net->n_layers - 1);
 	}
@@ -155,7 +155,7 @@ int memory_plan(struct dn_net *net)
 		err = tensor_bytes(l, &bytes);
 		if (err)
 			goto out;
-		if (!l->passes_input)
+		if (!l->ops->passes_input)
 			add_item(m, bytes, i, last[i], (void **)&l->output, i);
 		if (runs_backward(l))
 			add_item(m, bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), (void **)&l->delta, -1);
@@ -196,7 +196,7 @@ void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, v
 	for (int i = 0; i < n_layers; i++) {
 		struct dn_layer *l = &layers[i];
 
-		if (l->passes_input && l->inputs_of[0].layer >= 0)
+		if (l->ops->passes_input && l->inputs_of[0].layer >= 0)
 			l->output = layers[l->inputs_of[0].layer].output;
 		l->cost = l->has_cost ? costs++ : NULL;
 	}

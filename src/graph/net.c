@@ -100,7 +100,7 @@ int net_find_output(struct dn_net *net)
 	const struct dn_layer *last = &net->layers[net->n_layers - 1];
 
 	net->output_layer = net->n_layers - 1;
-	while (net->output_layer >= 0 && net->layers[net->output_layer].passes_input)
+	while (net->output_layer >= 0 && net->layers[net->output_layer].ops->passes_input)
 		net->output_layer--;
 	if (net->output_layer < 0)
 		return dn_section_fail(last->section, NULL, -EINVAL, "the net has no other layers");
