@@ -169,13 +169,14 @@ static void summary(const struct truth *t, const struct dn_lines *paths, const s
 		return;
 	err = dn_buf_printf(&b, "%.300s: of %lld images", list, (long long)t->n);
 	if (!err && none)
-		err = dn_buf_printf(&b, " %lld have no label of %.300s in their path (the first: %.300s)", (long long)none,
-				    labels_path, paths->line[first_none]);
+		err = dn_buf_printf(&b, " %lld have no label of %.300s in their path (the first: line %d, \"%.300s\")",
+				    (long long)none, labels_path, paths->number[first_none], paths->line[first_none]);
 	if (!err && several) {
 		const int32_t *k = t->cls + t->at[first_several];
 
-		err = dn_buf_printf(&b, "%s %lld have several (the first: %.300s: %.80s, %.80s%s)", none ? "," : "",
-				    (long long)several, paths->line[first_several], labels->line[k[0]], labels->line[k[1]],
+		err = dn_buf_printf(&b, "%s %lld have several (the first: line %d, \"%.300s\": %.80s, %.80s%s)", none ? "," : "",
+				    (long long)several, paths->number[first_several], paths->line[first_several],
+				    labels->line[k[0]], labels->line[k[1]],
 				    t->at[first_several + 1] - t->at[first_several] > 2 ? ", ..." : "");
 	}
 	if (!err)
