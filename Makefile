@@ -35,7 +35,7 @@ B ?= build/$(CONFIG)
 Q := $(if $(filter 1,$(V)),,@)
 
 CC := gcc
-WARN := -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
+WARN := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wmissing-prototypes -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
 OPT := -O2 -ftree-vectorize -g -fno-omit-frame-pointer
 CFLAGS_ALL := -std=gnu11 $(WARN) $(OPT) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-trapping-math -march=x86-64-v2 \
 	-Isrc -DDN_VERSION='"$(VERSION)"'

@@ -247,19 +247,19 @@ static int stats_apply(struct fsdp_stats_run *s)
 	float *sum;
 
 	if (world > 1) {
+		const struct dn_parts parts = { DN_F32, world, rt->rank, rt->mem.stats, s->x.in, (size_t)n * sizeof(float) };
+
 		sum = s->x.in + (world - 1) * n;
-		for (int q = 0; q < world; q++)
-			s->parts[q] = q == rt->rank ? rt->mem.stats : s->x.in + (q < rt->rank ? q : q - 1) * n;
-		err = rt->be->sum_tree(st, n, world, s->parts, sum, false);
+		err = rt->be->sum_tree(st, n, &parts, sum, false);
 		if (!err)
-			err = rt->be->axpby(st, n, 1.0f / (float)world, sum, 0, sum);
+			err = rt->be->axpby(st, DN_F32, n, 1.0f / (float)world, sum, 0, sum);
 		mean = sum;
 	}
 	for (int i = 0; i < rt->net->n_params && !err; i++) {
 		struct dn_param *p = rt->net->params[i];
 
 		if (p->stat)
-			err = rt->be->axpby(st, p->n, DN_ROLLING_NEW, mean + (p->stat - rt->mem.stats), DN_ROLLING_KEEP,
+			err = rt->be->axpby(st, DN_F32, p->n, DN_ROLLING_NEW, mean + (p->stat - rt->mem.stats), DN_ROLLING_KEEP,
 					    p->value);
 	}
 	return err;
@@ -507,9 +507,6 @@ static int make_stats(struct fsdp_runtime *rt, struct fsdp_channel *reduce)
 	if (!rt->plan->n_stats)
 		return 0;
 	rt->stats.rt = rt;
-	rt->stats.parts = dn_calloc((size_t)rt->plan->world, sizeof(*rt->stats.parts));
-	if (!rt->stats.parts)
-		return -ENOMEM;
 	return fsdp_exchange_init(&rt->stats.x, reduce, rt->mem.stats, in, rt->plan->n_stats);
 }
 
@@ -557,7 +554,6 @@ void fsdp_runtime_fini(struct fsdp_runtime *rt)
 		fsdp_reduce_fini(&rt->blocks[i].reduce);
 	}
 	fsdp_exchange_fini(&rt->stats.x);
-	dn_free((void *)rt->stats.parts);
 	fsdp_limiter_fini(&rt->limiter);
 	dn_free(rt->events);
 	dn_free(rt->blocks);

@@ -18,10 +18,10 @@ static int crop_setup(struct dn_layer *l, struct dn_section *s)
 	struct dn_crop_desc *d = cr ? &cr->desc : NULL;
 	int64_t flip, noadjust;
 	double shift;
-	int err = cr ? dn_section_int(s, "crop_width", 1, 1, 1 << 24, &d->ow) : -ENOMEM;
+	int err = cr ? dn_section_int(s, "crop_width", 1, 1, 1 << 24, &d->y.w) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_int(s, "crop_height", 1, 1, 1 << 24, &d->oh);
+		err = dn_section_int(s, "crop_height", 1, 1, 1 << 24, &d->y.h);
 	if (!err)
 		err = dn_section_int(s, "flip", 0, 0, 1, &flip);
 	if (!err)
@@ -36,21 +36,20 @@ static int crop_setup(struct dn_layer *l, struct dn_section *s)
 		err = dn_layer_need(l, crop_forward);
 	if (err)
 		return err;
-	if (d->ow > l->w || d->oh > l->h)
-		return dn_section_fail(s, d->ow > l->w ? "crop_width" : "crop_height", -EINVAL,
+	if (d->y.w > l->w || d->y.h > l->h)
+		return dn_section_fail(s, d->y.w > l->w ? "crop_width" : "crop_height", -EINVAL,
 				       "layer %d: a window of %lld x %lld is "
 				       "larger than the input of %lld x %lld",
-				       l->index, (long long)d->ow, (long long)d->oh, (long long)l->w, (long long)l->h);
+				       l->index, (long long)d->y.w, (long long)d->y.h, (long long)l->w, (long long)l->h);
 	if (l->net->opt.train && (shift < 0 || shift > 0)) /* stock cfgs have it, and on a CPU Darknet does nothing with it */
 		dn_warn("%s:%d: [crop] shift=%g has no effect", s->file->path, dn_section_find(s, "shift")->line, shift);
-	d->n = l->batch;
-	d->c = l->c;
-	d->h = l->h;
-	d->w = l->w;
 	d->scale = noadjust ? 1 : 2;
 	d->shift = noadjust ? 0 : -1;
 	d->flip = flip;
-	return dn_layer_set_out(l, d->ow, d->oh, l->c);
+	err = dn_layer_set_out(l, d->y.w, d->y.h, l->c);
+	d->x = l->in;
+	d->y = l->out;
+	return err;
 }
 
 static const struct dn_crop_desc *crop_desc(struct dn_layer *l, const struct dn_pass *pass)
@@ -71,7 +70,7 @@ static int crop_forward(struct dn_layer *l, const struct dn_pass *pass)
 static int crop_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
 	return dx ? l->net->dev->be->crop_backward(l->net->compute, crop_desc(l, pass), l->net->numbers, l->delta, dx, acc) : 0;
 }
