@@ -138,9 +138,6 @@ static void crop_centres_in_tests_and_adjusts(void)
 	CHECK_BITS(t.net->layers[0].output, plain, sizeof(plain));
 	net_help_close(&t);
 	REFUSES(RAMP(1, 4, 5, 1) "[crop]\ncrop_width=6\n", -EINVAL, "t.cfg:7: [crop] layer 0: a window of 6 x 1 is larger than");
-	REFUSES(RAMP(1, 4, 5, 1) "[crop]\nangle=7\n", -ENOTSUP, "t.cfg:7: [crop] angle=7");
-	REFUSES(RAMP(1, 4, 5, 1) "[crop]\nexposure=.5\n", -ENOTSUP, "exposure=0.5");
-	REFUSES(RAMP(1, 4, 5, 1) "[crop]\nsaturation=.5\n", -ENOTSUP, "saturation=0.5");
 }
 
 /* A window of 3 x 2 in 5 x 4 has 3 x 3 places and two directions: 600 images reach all 18, and the corner tells which. */
