@@ -99,13 +99,6 @@ static void buffer_life(const struct dn_net *net, const struct net_buffer *b, in
 		*first = *last;
 }
 
-static int tensor_bytes(const struct dn_layer *l, size_t *out)
-{
-	int err = dn_mul_size((size_t)l->batch, (size_t)l->outputs, out);
-
-	return err ? err : dn_mul_size(*out, sizeof(float), out);
-}
-
 /* NOTE(tail): behind the arena of the pass lies what outlives it: the numbers of the pass, the costs of its layers, a counter,
  * and, where the host cannot reach device memory, the input and the truth. @at (may be NULL): the places. */
 size_t memory_tail(const struct dn_net *net, struct net_tail *at)
@@ -150,17 +143,14 @@ int memory_plan(struct dn_net *net)
 	delta_writers(net, first);
 	for (int i = 0; i < net->n_layers; i++) {
 		struct dn_layer *l = &net->layers[i];
-		size_t bytes;
+		const size_t ws = dn_layer_adds(l) ? l->workspace_add_bytes : l->workspace_bytes;
 
-		err = tensor_bytes(l, &bytes);
-		if (err)
-			goto out;
 		if (!l->ops->passes_input)
-			add_item(m, bytes, i, last[i], (void **)&l->output, i);
+			add_item(m, l->out.bytes, i, last[i], &l->output, i);
 		if (runs_backward(l))
-			add_item(m, bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), (void **)&l->delta, -1);
-		if (l->workspace_bytes > net->workspace_bytes)
-			net->workspace_bytes = l->workspace_bytes;
+			add_item(m, l->out.bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), &l->delta, -1);
+		if (ws > net->workspace_bytes)
+			net->workspace_bytes = ws;
 	}
 	for (int i = 0; i < m->n_buffers; i++) {
 		const struct net_buffer *b = &m->buffers[i];

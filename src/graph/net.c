@@ -84,12 +84,6 @@ int net_build_layers(struct dn_net *net)
 		net->flops += l->flops;
 		n++;
 	}
-	for (int i = 0; i < net->n_layers; i++) {
-		int err = layer_kept(&net->layers[i]);
-
-		if (err)
-			return err;
-	}
 	return 0;
 }
 

@@ -7,7 +7,7 @@
 struct cost {
 	enum dn_cost kind;
 	double scale;
-	float *scratch; /* delta of a pass that does not learn */
+	void *scratch; /* delta of a pass that does not learn */
 };
 
 static const struct {
