@@ -449,6 +449,34 @@ int fsdp_runtime_idle(struct fsdp_runtime *rt)
 
 /* --- set-up --- */
 
+/* What a queue may hold: each operation its waits, its task and its record. Two
+ * schedules' worth: the host may begin the next before the last has ended. */
+static int queue_entries(const struct fsdp_schedule *s, enum fsdp_queue q)
+{
+	int n = 0;
+
+	for (int i = 0; i < s->n_ops; i++)
+		n += s->ops[i].queue == q ? s->ops[i].n_waits + 2 : 0;
+	return n;
+}
+
+static int make_queue(struct fsdp_runtime *rt, enum fsdp_queue q, const char *name)
+{
+	int step = queue_entries(&rt->plan->step, q), eval = queue_entries(&rt->plan->eval, q);
+	int n = step > eval ? step : eval;
+
+	return rt->be->stream_create(rt->net->dev, DN_STREAM_COMM, name, 2 * n + 1, &rt->queues[q]);
+}
+
+static int event_records(const struct fsdp_schedule *s, int e)
+{
+	int n = 0;
+
+	for (int i = 0; i < s->n_ops; i++)
+		n += s->ops[i].records == e;
+	return n;
+}
+
 static int make_event(struct fsdp_runtime *rt, int e)
 {
 	char name[96];
@@ -456,7 +484,9 @@ static int make_event(struct fsdp_runtime *rt, int e)
 	if (e < 0 || rt->events[e])
 		return 0;
 	fsdp_plan_event_name(rt->plan, e, name, sizeof(name));
-	return rt->be->event_create(rt->net->dev, name, &rt->events[e]);
+	return rt->be->event_create(rt->net->dev, name,
+				    2 * (event_records(&rt->plan->step, e) + event_records(&rt->plan->eval, e)) + 1,
+				    &rt->events[e]);
 }
 
 static int make_events(struct fsdp_runtime *rt, const struct fsdp_schedule *s)
@@ -532,9 +562,9 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 		return -ENOMEM;
 	err = fsdp_limiter_init(&rt->limiter, plan->n_slots);
 	if (!err)
-		err = rt->be->stream_create(net->dev, DN_STREAM_COMM, "gather", &rt->queues[FSDP_GATHERQ]);
+		err = make_queue(rt, FSDP_GATHERQ, "gather");
 	if (!err)
-		err = rt->be->stream_create(net->dev, DN_STREAM_COMM, "reduce", &rt->queues[FSDP_REDUCEQ]);
+		err = make_queue(rt, FSDP_REDUCEQ, "reduce");
 	if (!err)
 		err = make_events(rt, &plan->step);
 	if (!err)

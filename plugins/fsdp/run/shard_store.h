@@ -9,6 +9,7 @@ struct fsdp_store {
 	struct fsdp_mesh *mesh;	      /* borrowed */
 	const struct fsdp_plan *plan; /* borrowed */
 	void *region[DN_MEM_PLANNED]; /* of the device; NULL = empty, or the net's */
+	struct dn_window window;      /* the host's view of them */
 	struct fsdp_runtime rt;
 	int64_t *written;		     /* [n_tensors] values of this rank's part that were written */
 	const struct dn_update *update;	     /* during step */
