@@ -22,7 +22,7 @@ static void rigs_open(void)
 		r->be = dn_backend_find(k == REF ? "ref" : "cpu");
 		CU_ASSERT_PTR_NOT_NULL_FATAL(r->be);
 		CHECK_OK_FATAL(r->be->open(DN_CPU(k == CPU2 ? 2 : 1), &r->dev));
-		CHECK_OK_FATAL(r->be->stream_create(r->dev, DN_STREAM_COMPUTE, "compute", &r->st));
+		CHECK_OK_FATAL(r->be->stream_create(r->dev, DN_STREAM_COMPUTE, "compute", 0, &r->st));
 	}
 }
 

@@ -86,7 +86,7 @@ static int run_batch(struct eval *e, int64_t first)
 {
 	struct dn_net *net = e->net;
 	const struct dn_pass pass = { .input = e->x, .truth = e->t };
-	int err = 0;
+	int err = dn_net_input_wait(net);
 
 	for (int64_t i = 0; i < net->local && !err; i++) {
 		int64_t at = first + i < e->data->n ? first + i : e->data->n - 1;
@@ -232,6 +232,7 @@ static void eval_fini(struct eval *e)
 	const struct dn_device *dev = e->net ? e->net->dev : NULL;
 
 	if (dev) {
+		dn_net_drain(e->net);
 		dev->be->free_host(e->net->dev, e->x);
 		dev->be->free_host(e->net->dev, e->t);
 		dev->be->free_host(e->net->dev, e->y);

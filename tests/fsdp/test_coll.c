@@ -75,7 +75,7 @@ static void gather_rank(int rank, void *arg)
 	for (int64_t i = 0; i < j->len; i++)
 		shard[i] = noise((uint64_t)rank, (uint64_t)i);
 	CHECK_OK(fsdp_local_channel(j->hub, rank, 0, &ch));
-	CHECK_OK(dev->be->stream_create(dev, DN_STREAM_COMM, "gather", &st));
+	CHECK_OK(dev->be->stream_create(dev, DN_STREAM_COMM, "gather", 64, &st));
 	CHECK_OK(fsdp_gather_init(&g, ch, j->len));
 	g.shard = shard;
 	g.slot = j->out[rank];
@@ -150,7 +150,7 @@ static void reduce_rank(int rank, void *arg)
 	for (int64_t i = 0; i < j->len; i++)
 		j->out[rank][i] = 5;
 	CHECK_OK(fsdp_local_channel(j->hub, rank, 0, &ch));
-	CHECK_OK(dev->be->stream_create(dev, DN_STREAM_COMM, "reduce", &st));
+	CHECK_OK(dev->be->stream_create(dev, DN_STREAM_COMM, "reduce", 64, &st));
 	CHECK_OK(fsdp_reduce_init(&r, ch, dev->be, st, staging, j->piece));
 	r.in = in;
 	r.out = j->out[rank];

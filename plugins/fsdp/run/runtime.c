@@ -454,6 +454,12 @@ int fsdp_runtime_idle(struct fsdp_runtime *rt)
 
 /* --- set-up --- */
 
+static int make_queue(struct fsdp_runtime *rt, enum fsdp_queue q)
+{
+	return rt->be->stream_create(rt->net->dev, DN_STREAM_COMM, fsdp_queue_name(q), rt->plan->queue_entries[q] + 1,
+				     &rt->queues[q]);
+}
+
 static int make_event(struct fsdp_runtime *rt, int e)
 {
 	char name[96];
@@ -461,7 +467,7 @@ static int make_event(struct fsdp_runtime *rt, int e)
 	if (e < 0 || rt->events[e])
 		return 0;
 	fsdp_plan_event_name(rt->plan, e, name, sizeof(name));
-	return rt->be->event_create(rt->net->dev, name, &rt->events[e]);
+	return rt->be->event_create(rt->net->dev, name, rt->plan->event_records[e] + 1, &rt->events[e]);
 }
 
 static int make_events(struct fsdp_runtime *rt, const struct fsdp_schedule *s)
@@ -539,9 +545,9 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 		return -ENOMEM;
 	err = fsdp_limiter_init(&rt->limiter, plan->n_slots);
 	if (!err)
-		err = rt->be->stream_create(net->dev, DN_STREAM_COMM, "gather", &rt->queues[FSDP_GATHERQ]);
+		err = make_queue(rt, FSDP_GATHERQ);
 	if (!err)
-		err = rt->be->stream_create(net->dev, DN_STREAM_COMM, "reduce", &rt->queues[FSDP_REDUCEQ]);
+		err = make_queue(rt, FSDP_REDUCEQ);
 	if (!err)
 		err = make_events(rt, &plan->step);
 	if (!err)

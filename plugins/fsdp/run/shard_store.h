@@ -9,6 +9,7 @@ struct fsdp_store {
 	struct fsdp_mesh *mesh;	      /* borrowed */
 	const struct fsdp_plan *plan; /* borrowed */
 	struct fsdp_memory mem;
+	struct dn_window window; /* the host's view of it */
 	struct fsdp_runtime rt;
 	int64_t *written;		     /* [n_tensors] values of this rank's part that were written */
 	const struct dn_update *update;	     /* during step */
