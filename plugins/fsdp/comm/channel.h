@@ -4,10 +4,9 @@
  */
 #ifndef FSDP_CHANNEL_H
 #define FSDP_CHANNEL_H
-#include "plugin/plugin.h"
+#include "comm/host.h"
 
 struct fsdp_channel;
-struct fsdp_watch;
 struct fsdp_request {
 	uint64_t h[2];
 	bool active;
@@ -25,16 +24,17 @@ struct fsdp_channel_ops {
 struct fsdp_channel {
 	const struct fsdp_channel_ops *ops;
 	int rank, world;
-	const int *pids;	  /* [world] of ranks on this host, 0 elsewhere; borrowed, may be NULL */
-	struct fsdp_watch *watch; /* knows whether this process itself stood still; borrowed, may be NULL */
+	const struct fsdp_host *host; /* borrowed, may be NULL */
 };
 
 #define FSDP_MESSAGE_MAX (64u << 20) /* bytes */
 
-/** fsdp_missing() - "waiting for rank 1, 3" into @out: the ranks for which late(arg, rank) holds. When processes of this host
- * are stopped or gone, only those are named: the others wait for them too. A process that was stopped itself and goes on finds
- * everybody late: it says so and names nobody. */
-void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, int peer), const void *arg, char *out, size_t cap);
+/** fsdp_missing() - "waiting for rank 1, 3" into @out, as fsdp_host_waiting() does */
+static inline void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, int peer), const void *arg, char *out,
+				size_t cap)
+{
+	fsdp_host_waiting(c->host, c->rank, c->world, late, arg, out, cap);
+}
 
 /* coll_local.c: a hub for @world in-process ranks; each rank opens its channels in the same order */
 struct fsdp_hub;

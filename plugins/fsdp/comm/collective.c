@@ -7,47 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "comm/collective.h"
-#include "comm/watch.h"
 
 #define MESSAGE_FLOATS ((int64_t)(FSDP_MESSAGE_MAX / sizeof(float)))
-#define NAMED_RANKS 8 /* in a message about late ranks */
-
-/* --- who is late --- */
-
-static const char *process_trouble(const struct fsdp_channel *c, int rank)
-{
-	return c->pids && c->pids[rank] && rank != c->rank ? dn_process_trouble(c->pids[rank]) : NULL;
-}
-
-void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, int peer), const void *arg, char *out, size_t cap)
-{
-	int64_t paused = c->watch ? fsdp_watch_pause_ms(c->watch) : 0;
-	int n_dead = 0, n_late = 0, named = 0;
-	size_t at = 0;
-
-	if (paused) {
-		snprintf(out, cap, "this process itself stood still for %.1f s", (double)paused * 1e-3);
-		return;
-	}
-	for (int q = 0; q < c->world; q++) {
-		n_dead += process_trouble(c, q) != NULL;
-		n_late += q != c->rank && late(arg, q);
-	}
-	if (cap)
-		*out = '\0';
-	for (int q = 0; q < c->world && at < cap; q++) {
-		const char *why = process_trouble(c, q);
-
-		if (n_dead ? !why : q == c->rank || !late(arg, q))
-			continue;
-		if (named++ == NAMED_RANKS) {
-			snprintf(out + at, cap - at, " and %d more", (n_dead ? n_dead : n_late) - NAMED_RANKS);
-			return;
-		}
-		at += (size_t)snprintf(out + at, cap - at, why ? "%s%d (%s)" : "%s%d", named == 1 ? "waiting for rank " : ", ", q,
-				       why);
-	}
-}
 
 /* tests request @q unless it is done; clears *all when it stays open */
 static int request_test(struct fsdp_channel *ch, struct fsdp_request *q, bool *all)

@@ -54,6 +54,8 @@ static void note(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
 	if (rt->log && rt->n_log < rt->log_cap)
 		rt->log[rt->n_log++] = *op;
+	if (rt->stand && (op->kind == FSDP_FORWARD || op->kind == FSDP_BACKWARD || op->kind == FSDP_UPDATE))
+		rt->stand(rt->stand_arg, fsdp_op_name(op->kind), block_name(rt, op->block));
 }
 
 static int wait_for(struct fsdp_runtime *rt, const struct fsdp_op *op)
@@ -286,7 +288,7 @@ static void stats_describe(void *arg, char *out, size_t cap)
 
 static int do_stats(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
-	const struct dn_task task = { stats_start, stats_poll, stats_describe, &rt->stats, "exchange of batch statistics" };
+	const struct dn_task task = { stats_start, stats_poll, stats_describe, &rt->stats, rt->stats.label };
 	int err;
 
 	rt->stats_micro = op->micro;
@@ -517,6 +519,8 @@ static int make_stats(struct fsdp_runtime *rt, struct fsdp_channel *reduce)
 	if (!rt->plan->n_stats)
 		return 0;
 	rt->stats.rt = rt;
+	snprintf(rt->stats.label, sizeof(rt->stats.label), "exchange of batch statistics up to block %s",
+		 rt->plan->blocks[rt->plan->stats_block].name);
 	rt->stats.parts = dn_calloc((size_t)rt->plan->grid.world, sizeof(*rt->stats.parts));
 	if (!rt->stats.parts)
 		return -ENOMEM;

@@ -26,6 +26,7 @@ struct fsdp_stats_run { /* statistics of all blocks: exchange, mean, rolling upd
 	struct fsdp_exchange x;
 	struct fsdp_runtime *rt;
 	const float **parts; /* [world] */
+	char label[112];
 };
 
 struct fsdp_runtime {
@@ -50,6 +51,9 @@ struct fsdp_runtime {
 	/* asked before the first gather of a block: is every value there? */
 	int (*check_ready)(void *arg, int block);
 	void *check_arg;
+	/* told what the host begins, before it may have to wait for it; may be NULL */
+	void (*stand)(void *arg, const char *op, const char *block);
+	void *stand_arg;
 };
 
 /** fsdp_runtime_init() - streams, events and prepared operations over @mem; also undone by fini when it fails */

@@ -42,6 +42,11 @@ static int check_ready(void *arg, int block)
 	return 0;
 }
 
+static void stand(void *arg, const char *op, const char *block)
+{
+	fsdp_mesh_at(((struct fsdp_store *)arg)->mesh, op, block);
+}
+
 static int store_alloc(void *self, struct dn_net *net)
 {
 	struct fsdp_store *s = self;
@@ -72,6 +77,8 @@ static int store_alloc(void *self, struct dn_net *net)
 	place_buffers(s);
 	s->rt.check_ready = check_ready;
 	s->rt.check_arg = s;
+	s->rt.stand = stand;
+	s->rt.stand_arg = s;
 	return 0;
 }
 
@@ -123,6 +130,7 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, unsigne
 	int64_t n, shard_at;
 	float *x;
 
+	fsdp_mesh_at(s->mesh, "values", p->block->name);
 	err = fsdp_runtime_idle(&s->rt);
 	if (err)
 		return err;
@@ -167,11 +175,11 @@ static void owned(const struct fsdp_store *s, int t, int rank, int64_t from, int
 static int transfer(struct fsdp_store *s, const struct dn_param *p, const char *verb, bool from_others)
 {
 	struct fsdp_control *c = &s->mesh->control;
-	char what[128];
+	char what[160];
 
 	if (!c->n_spans)
 		return 0;
-	snprintf(what, sizeof(what), "%s of %s", verb, p->name);
+	snprintf(what, sizeof(what), "%s of %s of block %s", verb, p->name, p->block->name);
 	return fsdp_control_transfer(c, what, from_others == (s->mesh->rank != 0));
 }
 
@@ -240,8 +248,10 @@ static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part par
 static int store_read(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out)
 {
 	struct fsdp_store *s = self;
-	int err = fsdp_runtime_idle(&s->rt);
+	int err;
 
+	fsdp_mesh_at(s->mesh, "read", p->block->name);
+	err = fsdp_runtime_idle(&s->rt);
 	if (!err)
 		err = check_range(s, p, part, at, n);
 	if (err)
@@ -282,8 +292,10 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 	struct fsdp_store *s = self;
 	int t = s->plan->tensor_of_param[p->index];
 	int64_t from, len, shard_at;
-	int err = fsdp_runtime_idle(&s->rt);
+	int err;
 
+	fsdp_mesh_at(s->mesh, "write", p->block->name);
+	err = fsdp_runtime_idle(&s->rt);
 	if (!err)
 		err = check_range(s, p, part, at, n);
 	if (err)
@@ -307,6 +319,7 @@ static int store_begin(void *self, struct dn_net *net, int64_t step)
 	struct fsdp_store *s = self;
 	int err = fsdp_runtime_begin(&s->rt);
 
+	fsdp_mesh_at(s->mesh, "images before forward", s->plan->blocks[0].name);
 	if (!err)
 		fsdp_report_begin(s);
 	return err;
@@ -321,7 +334,6 @@ static int update_block(void *arg, int block)
 {
 	struct fsdp_store *s = arg;
 
-	s->mesh->last_block = s->plan->blocks[block].name;
 	return fsdp_optim_block(s, block);
 }
 
