@@ -47,6 +47,20 @@ static void stand(void *arg, const char *op, const char *block)
 	fsdp_mesh_at(((struct fsdp_store *)arg)->mesh, op, block);
 }
 
+static int take_region(struct fsdp_store *s, enum dn_region r)
+{
+	const struct dn_backend *be = s->net->dev->be;
+	size_t bytes = fsdp_place_all(s->plan, r, false).bytes, pinned = fsdp_place_all(s->plan, r, true).bytes;
+	int err = bytes ? be->alloc(s->net->dev, r, bytes, &s->mem.region[r]) : 0;
+
+	/* slots and staging are written before they are read */
+	if (!err && bytes && r != DN_MEM_PARAM_SLOTS && r != DN_MEM_GRAD_SLOTS && r != DN_MEM_STAGING)
+		err = be->zero(s->net->compute, s->mem.region[r], bytes);
+	if (!err && pinned)
+		err = be->alloc_host(s->net->dev, r, pinned, &s->mem.host_staging);
+	return err;
+}
+
 static int store_alloc(void *self, struct dn_net *net)
 {
 	struct fsdp_store *s = self;
@@ -56,14 +70,7 @@ static int store_alloc(void *self, struct dn_net *net)
 	if (!s->written)
 		return -ENOMEM;
 	for (size_t i = 0; i < sizeof(own_regions) / sizeof(own_regions[0]); i++) {
-		enum dn_region r = own_regions[i];
-
-		if (!s->plan->planned[r])
-			continue;
-		err = net->dev->be->alloc(net->dev, r, s->plan->planned[r], &s->mem.region[r]);
-		/* slots and staging are written before they are read */
-		if (!err && r != DN_MEM_PARAM_SLOTS && r != DN_MEM_GRAD_SLOTS && r != DN_MEM_STAGING)
-			err = net->dev->be->zero(net->compute, s->mem.region[r], s->plan->planned[r]);
+		err = take_region(s, own_regions[i]);
 		if (err)
 			return err;
 	}
@@ -71,7 +78,7 @@ static int store_alloc(void *self, struct dn_net *net)
 	if (!err)
 		err = net->dev->be->stream_sync(net->compute); /* other streams use them as well */
 	if (!err)
-		err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh->gather, s->mesh->reduce, &s->mem);
+		err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh, &s->mem);
 	if (err)
 		return err;
 	place_buffers(s);
@@ -92,6 +99,8 @@ static void store_destroy(void *self)
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
 		if (s->mem.region[r])
 			s->net->dev->be->free(s->net->dev, s->mem.region[r]);
+	if (s->mem.host_staging)
+		s->net->dev->be->free_host(s->net->dev, s->mem.host_staging);
 	dn_window_fini(&s->window);
 	dn_free(s->written);
 	dn_free(s);
@@ -346,10 +355,6 @@ static int store_step(void *self, struct dn_net *net, const struct dn_update *u)
 	err = fsdp_runtime_update(&s->rt, update_block, s);
 	s->update = NULL;
 	store_touched(s);
-	if (!err)
-		err = s->rt.be->stream_sync(net->compute);
-	if (!err)
-		err = fsdp_runtime_idle(&s->rt); /* statistics of a net in which nothing learns */
 	if (!err)
 		fsdp_report_end(s);
 	return err;
