@@ -304,6 +304,7 @@ int session_net(struct session *s, struct dn_net_options *opt)
 	opt->train = s->run.train;
 	opt->seed = s->run.seed;
 	opt->legacy_bn = dn_options_on(s->c->flags, "legacy-bn");
+	opt->needs = dn_net_task_needs;
 	err = dn_net_build(&s->net, s->cfg, s->run.dev, opt);
 	err = session_agree(s, err, "build of the net");
 	if (err)
@@ -425,16 +426,6 @@ int session_ready(struct session *s, struct session_items *items)
 	return session_agree(s, dn_net_init_values(s->net), "initial values");
 }
 
-static bool load_by_rank0(const struct session *s)
-{
-	const char *how;
-
-	if (s->run.group.world == 1 || !s->plugin_options || !dn_options_find(s->plugin_options, "load"))
-		return false;
-	how = dn_options_text(s->plugin_options, "load");
-	return how && !strcmp(how, "rank0");
-}
-
 int session_load(struct session *s, const char *path, bool allow_partial, struct dn_weights_info *info)
 {
 	bool first = s->run.group.rank == 0;
@@ -444,7 +435,7 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	memset(info, 0, sizeof(*info));
 	if (first)
 		fprintf(stderr, "Loading weights from %s...", path);
-	if (load_by_rank0(s))
+	if (s->run.load_rank0 && s->run.group.world > 1)
 		err = dn_weights_load_rank0(s->net, path, allow_partial, &s->run.group, info);
 	else
 		err = dn_weights_load(s->net, path, -1, allow_partial, info);

@@ -5,6 +5,9 @@
 #ifndef FSDP_COLLECTIVE_H
 #define FSDP_COLLECTIVE_H
 #include "comm/channel.h"
+#include "wire.h"
+
+#define FSDP_PIECE_BYTES (1u << 20) /* largest piece of a reduction */
 
 /* what a queue has sent; written by the thread that runs its tasks, read by others when the queue is idle */
 struct fsdp_count {
@@ -44,7 +47,6 @@ struct fsdp_reduce {
 	uint64_t sent_bytes;	  /* of the last run */
 	/* private */
 	struct fsdp_request *req; /* [2 sets][world][send, recv] */
-	const float **parts;
 	int64_t next, summed; /* pieces posted, pieces summed */
 };
 int fsdp_reduce_init(struct fsdp_reduce *r, struct fsdp_channel *ch, const struct dn_backend *be, struct dn_stream *st,
