@@ -435,6 +435,58 @@ static bool load_by_rank0(const struct session *s)
 	return how && !strcmp(how, "rank0");
 }
 
+/* "t.cfg:12: [convolutional] layer 3" */
+static void layer_place(char *out, size_t cap, const struct dn_layer *l)
+{
+	snprintf(out, cap, "%.500s:%d: [%.60s] layer %d", l->section->file->path, l->section->line, l->section->name, l->index);
+}
+
+static const char *others_text(char *out, size_t cap, int n)
+{
+	out[0] = '\0';
+	if (n > 1)
+		snprintf(out, cap, " (and %d more)", n - 1);
+	return out;
+}
+
+int session_check_stats(struct session *s, bool force)
+{
+	const struct dn_layer *l;
+	char place[620], others[40];
+	int n;
+	int err = dn_net_empty_stats(s->net, true, &l, &n);
+
+	if (!err && n) {
+		layer_place(place, sizeof(place), l);
+		others_text(others, sizeof(others), n);
+		if (force)
+			dn_warn("%s%s: frozen, but its rolling statistics are empty: without weights its output means nothing",
+				place, others);
+		else
+			err = dn_fail(
+				-EINVAL,
+				"%s%s: frozen, but its rolling statistics are empty: load weights (-force trains all the same)",
+				place, others);
+	}
+	return session_agree(s, err, "rolling statistics");
+}
+
+/* No error: weights of nets that have not learnt yet are compared with one another, too. */
+static int warn_stats(struct session *s, const char *path)
+{
+	const struct dn_layer *l;
+	char place[620], others[40];
+	int n;
+	int err = dn_net_empty_stats(s->net, false, &l, &n);
+
+	if (!err && n) {
+		layer_place(place, sizeof(place), l);
+		dn_warn("%s%s: its rolling statistics are empty, also in %s: the net's outputs mean nothing", place,
+			others_text(others, sizeof(others), n), path);
+	}
+	return err;
+}
+
 int session_load(struct session *s, const char *path, bool allow_partial, struct dn_weights_info *info)
 {
 	bool first = s->run.group.rank == 0;
@@ -462,7 +514,7 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	if (first && info->partial)
 		fprintf(stderr, "%s is partial: %d of %d layers loaded, the others keep their initial values\n", path,
 			info->n_layers_loaded, info->n_layers);
-	return 0;
+	return s->run.train ? 0 : warn_stats(s, path);
 }
 
 /* --- end --- */

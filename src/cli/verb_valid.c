@@ -86,6 +86,17 @@ static int evaluate(struct validation *v, struct dn_command *c, dn_valid_fn fn, 
 	return err ? err : dn_evaluate(v->s.net, v->data, v->top, &v->s.run.group, fn, v, m);
 }
 
+/* Scores that are none have been ranked and counted all the same: nobody is to rely on them. */
+static int check_outputs(struct validation *v, const struct dn_metric *m)
+{
+	int err = 0;
+
+	if (m->nonfinite)
+		err = dn_fail(-ERANGE, "%s: %lld of %lld images have a NaN or infinite output", v->weights_path,
+			      (long long)m->nonfinite, (long long)m->images);
+	return session_agree(&v->s, err, "evaluation");
+}
+
 static int validation_end(struct validation *v, int err)
 {
 	dn_dataset_close(v->data);
@@ -104,6 +115,8 @@ static int run_classifier_valid(struct dn_command *c)
 	if (!err && v.s.run.group.rank == 0)
 		fprintf(c->out, "%lld images: top 1: %f, top %d: %f, loss: %f\n", (long long)m.images,
 			(double)m.top1 / (double)m.images, v.top, (double)m.topk / (double)m.images, m.loss / (double)m.images);
+	if (!err)
+		err = check_outputs(&v, &m);
 	return validation_end(&v, err);
 }
 
@@ -124,6 +137,8 @@ static int run_cifar_test(struct dn_command *c)
 	if (!err && v.s.run.group.rank == 0)
 		fprintf(c->out, "top1: %f, %f seconds, %lld images\n", (double)m.top1 / (double)m.images,
 			(double)(dn_now_ns() - start) * 1e-9, (long long)m.images);
+	if (!err)
+		err = check_outputs(&v, &m);
 	return validation_end(&v, err);
 }
 

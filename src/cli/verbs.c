@@ -164,7 +164,9 @@ const struct dn_option cli_train_flags[] = {
 	  .check = check_async,
 	  .help = "write checkpoints beside the training: 0 only in this version" },
 	{ .key = "resume", .type = DN_OPT_STRING, .arg = "DIR", .help = "continue from a checkpoint, or the newest one in DIR" },
-	{ .key = "force", .type = DN_OPT_SWITCH, .help = "resume although net, data, batch or seed differ" },
+	{ .key = "force",
+	  .type = DN_OPT_SWITCH,
+	  .help = "resume although net, data, batch or seed differ; train frozen layers without rolling statistics" },
 	{ .key = "clear", .type = DN_OPT_SWITCH, .help = "count images from 0 whatever the weights file says" },
 	{ .key = NULL }
 };

@@ -95,12 +95,24 @@ static int run_batch(struct eval *e, int64_t first)
 	return err ? err : dn_net_forward(net);
 }
 
+int64_t dn_nonfinite(const float *x, int64_t n)
+{
+	int64_t bad = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		bad += !isfinite(x[i]);
+	return bad;
+}
+
 static void count_batch(struct eval *e, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++) {
+		const float *p = scores_of(e, i);
+
+		e->sum.nonfinite += dn_nonfinite(p, e->outputs) > 0;
 		if (e->cls[i] < 0)
 			continue;
-		dn_top_k(scores_of(e, i), e->outputs, e->k, e->best);
+		dn_top_k(p, e->outputs, e->k, e->best);
 		e->sum.top1 += e->best[0] == e->cls[i];
 		for (int j = 0; j < e->k; j++)
 			e->sum.topk += e->best[j] == e->cls[i];
@@ -244,8 +256,8 @@ static int eval_init(struct eval *e, struct dn_net *net, const struct dn_dataset
 
 static int sum_ranks(struct eval *e)
 {
-	double x[4] = { (double)e->sum.images, (double)e->sum.top1, (double)e->sum.topk, e->sum.loss };
-	int err = dn_group_sum(e->g, x, 4);
+	double x[] = { (double)e->sum.images, (double)e->sum.top1, (double)e->sum.topk, e->sum.loss, (double)e->sum.nonfinite };
+	int err = dn_group_sum(e->g, x, sizeof(x) / sizeof(x[0]));
 
 	if (err)
 		return err;
@@ -253,6 +265,7 @@ static int sum_ranks(struct eval *e)
 	e->sum.top1 = (int64_t)x[1];
 	e->sum.topk = (int64_t)x[2];
 	e->sum.loss = x[3];
+	e->sum.nonfinite = (int64_t)x[4];
 	return 0;
 }
 

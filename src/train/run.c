@@ -87,6 +87,9 @@ static int validate(struct dn_loop *l, const struct dn_loop_step *s)
 	err = dn_evaluate(l->net, l->valid, l->c.top, &l->g, NULL, NULL, &m);
 	if (err)
 		return err;
+	if (m.nonfinite)
+		dn_warn("validation: %lld of %lld images have a NaN or infinite output", (long long)m.nonfinite,
+			(long long)m.images);
 	images = (double)m.images;
 	top1 = (double)m.top1 / images;
 	topk = (double)m.topk / images;
