@@ -196,11 +196,9 @@ static int open_device(struct session *s)
 
 	if (!be)
 		return -EINVAL;
-	if (s->run.threads < 1) {
-		s->run.threads = dn_usable_cores() / (s->run.group.ranks_on_host > 0 ? s->run.group.ranks_on_host : 1);
-		if (s->run.threads < 1)
-			s->run.threads = 1;
-	}
+	s->env_threads = s->run.threads < 1 && dn_env_threads();
+	if (s->run.threads < 1)
+		s->run.threads = dn_default_threads(s->run.group.ranks_on_host);
 	snprintf(text, sizeof(text), "%d", s->run.threads);
 	if (!dn_options_given(s->c->flags, "threads")) {
 		int err = dn_options_set(s->c->flags, "threads", text, "resolved");
@@ -214,15 +212,20 @@ static int open_device(struct session *s)
 static void print_notices(const struct session *s)
 {
 	const struct dn_options *f = s->c->flags;
-	int usable = dn_usable_cores();
-	int present = dn_present_cores();
+	int usable = dn_usable_cores(), affinity = dn_affinity_cores(), present = dn_present_cores();
+	char bound[120] = "";
+
+	if (usable < affinity)
+		snprintf(bound, sizeof(bound), " by this rank (a CPU quota of %.4g)", dn_quota_cores(""));
+	else if (usable < present)
+		snprintf(bound, sizeof(bound), " by this rank (bound by the launcher or an affinity mask)");
 
 	if (dn_options_given(f, "gpus") || dn_options_on(f, "nogpu") || dn_options_given(f, "i") ||
 	    strcmp(dn_options_text(f, "device"), "cpu"))
 		fprintf(stderr, "notice: this build has no GPU support: the CPU is used\n");
-	fprintf(stderr, "threads: %d a rank, %d rank%s (%d on this host), %d of %d cores usable%s\n", s->run.threads,
-		s->run.group.world, s->run.group.world == 1 ? "" : "s", s->run.group.ranks_on_host, usable, present,
-		usable < present ? " by this rank (bound by the launcher or an affinity mask)" : "");
+	fprintf(stderr, "threads: %d a rank%s, %d rank%s (%d on this host), %d of %d cores usable%s\n", s->run.threads,
+		s->env_threads ? " (OMP_NUM_THREADS)" : "", s->run.group.world, s->run.group.world == 1 ? "" : "s",
+		s->run.group.ranks_on_host, usable, present, bound);
 }
 
 int session_start(struct session *s, struct dn_command *c, const char *cfg_path, bool train)
@@ -230,6 +233,7 @@ int session_start(struct session *s, struct dn_command *c, const char *cfg_path,
 	int err;
 
 	*s = (struct session){ .c = c, .start_ns = dn_now_ns() };
+	launch_short_waits(dn_options_given(c->flags, "threads") ? (int)dn_options_int(c->flags, "threads") : 0);
 	s->run.verb = c->verb->name;
 	s->run.group = (struct dn_group)DN_GROUP_ALONE;
 	s->run.train = train;

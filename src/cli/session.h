@@ -13,9 +13,10 @@ struct session {
 	struct dn_cfg *cfg;
 	struct dn_loaded plugin; /* p NULL: none */
 	struct dn_options *plugin_options;
-	void *self;   /* the plugin's */
-	bool started; /* its init has succeeded: exit is due */
-	bool agreed;  /* the error in hand is known to all ranks */
+	void *self;	  /* the plugin's */
+	bool started;	  /* its init has succeeded: exit is due */
+	bool env_threads; /* their number is OMP_NUM_THREADS's */
+	bool agreed;	  /* the error in hand is known to all ranks */
 	struct dn_run run;
 	struct dn_net *net;
 	int64_t start_ns;

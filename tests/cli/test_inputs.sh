@@ -56,8 +56,10 @@ run 0 train "$tmp/chw.data" "$cfg" -threads 1
 has err 'warning' 0
 mv "$tmp/b/t_final.weights" "$tmp/w"
 for verb in train 'classifier train' 'classifier valid' look; do
-	# shellcheck disable=SC2086 # verb is one word or two
-	run 1 $verb "$tmp/hwc.data" "$cfg" $([ "$verb" != 'classifier valid' ] || echo "$tmp/w")
+	with=()
+	[ "$verb" != 'classifier valid' ] || with=("$tmp/w")
+	# shellcheck disable=SC2086 # one word or two
+	run 1 $verb "$tmp/hwc.data" "$cfg" "${with[@]}"
 	has err '^darknet: .*hwc.npy: images of \[c,h,w\] = \[4,4,3\] found .*, the net takes \[3,4,4\]; channels last: .*\(0, 3, 1, 2\)' 1
 done
 run 1 forward "$cfg" "$tmp/w" "$tmp/hwc.npy" "$tmp/o.npy"
@@ -234,7 +236,7 @@ head -n 2 "$tmp/names" > "$tmp/short"
 told 'top=4, but the net has 3 outputs: valid and predict refuse that$' top=4
 run 1 classifier valid "$tmp/later.data" "$cfg" "$tmp/w"
 run 1 classifier predict "$tmp/later.data" "$cfg" "$tmp/w" "$tmp/top-down.bmp"
-told() { # the same without the good names
+told_alone() { # the same without the good names
 	local text=$1
 	shift
 	data later.data chw.npy "$@"
@@ -243,11 +245,11 @@ told() { # the same without the good names
 	has err "^warning: $tmp/later.data:[0-9]+: $text" 1
 	has err '^warning' 1
 }
-told "names=$tmp/short: 2 names, but the net has 3 outputs$" "names=$tmp/short"
+told_alone "names=$tmp/short: 2 names, but the net has 3 outputs$" "names=$tmp/short"
 run 1 classifier predict "$tmp/later.data" "$cfg" "$tmp/w" "$tmp/top-down.bmp"
-told "labels=$tmp/short: 2 names, but the net has 3 outputs$" "labels=$tmp/short"
+told_alone "labels=$tmp/short: 2 names, but the net has 3 outputs$" "labels=$tmp/short"
 run 1 classifier predict "$tmp/later.data" "$cfg" "$tmp/w" "$tmp/top-down.bmp"
-told "names=$tmp/nobody: cannot read: No such file" "names=$tmp/nobody"
+told_alone "names=$tmp/nobody: cannot read: No such file" "names=$tmp/nobody"
 run 1 classifier predict "$tmp/later.data" "$cfg" "$tmp/w" "$tmp/top-down.bmp"
 data later.data chw.npy
 sed -i "s#^valid=.*#valid=$tmp/nobody.npy#" "$tmp/later.data"
