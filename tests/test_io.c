@@ -38,7 +38,7 @@ static const char small[] = NET CONV DENSE COST;
 
 static void open_net(struct net_help *t, const char *cfg, bool train)
 {
-	struct dn_net_options o = { .world = 1, .train = train, .seed = 7, .keep_output = -1 };
+	struct dn_net_options o = { .world = 1, .train = train, .seed = 7 };
 
 	CHECK_OK_FATAL(net_help_build(t, "ref", cfg, &o));
 	CHECK_OK_FATAL(net_help_ready(t, false));

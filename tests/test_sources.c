@@ -33,8 +33,8 @@ static void copy_values(struct dn_net *to, const char *name, struct dn_net *from
 static void pass(struct dn_net *net)
 {
 	CHECK_OK_FATAL(net->store.ops->begin(net->store.self, net, 1));
-	CHECK_OK_FATAL(dn_net_forward(net));
-	CHECK_OK_FATAL(dn_net_backward(net));
+	CHECK_OK_FATAL(dn_net_forward(net, pass_of(net)));
+	CHECK_OK_FATAL(dn_net_backward(net, pass_of(net)));
 }
 
 /* The loss is the mean of both; a gradient is the sum, as each head learns at its own full rate. */
@@ -58,8 +58,8 @@ static void two_heads_learn_both_and_their_losses_are_averaged(void)
 		pass(both.net);
 		pass(a.net);
 		pass(b.net);
-		CU_ASSERT_DOUBLE_EQUAL(both.net->loss, (a.net->loss + b.net->loss) / 2, 1e-9);
-		CU_ASSERT(a.net->loss > 0 && b.net->loss > 0);
+		CU_ASSERT_DOUBLE_EQUAL(net_loss(both.net), (net_loss(a.net) + net_loss(b.net)) / 2, 1e-9);
+		CU_ASSERT(net_loss(a.net) > 0 && net_loss(b.net) > 0);
 		CHECK_EQ(both.net->output_layer, 4);
 		for (int i = 0; i < 2; i++) { /* the trunk's */
 			const char *name = i ? "0.weights" : "0.biases";
@@ -114,7 +114,7 @@ static void colours_of_a_crop_are_said_to_have_no_effect(void)
 	static const char cfg[] = "[net]\nwidth=9\nheight=9\nchannels=3\n[crop]\ncrop_width=8\ncrop_height=8\nflip=1\nangle=7\n"
 				  "saturation=1.5\nexposure=1.25\nshift=.1\n[conv]\nfilters=2\n[avgpool]\n[softmax]\n";
 	static const int64_t sizes[][2] = { { 12, 12 }, { 16, 16 } };
-	struct dn_net_options o = { .world = 1, .train = true, .seed = 7, .keep_output = -1 };
+	struct dn_net_options o = { .world = 1, .train = true, .seed = 7 };
 	struct net_help t;
 
 	CHECK_OK_FATAL(net_help_build(&t, "ref", cfg, &o));

@@ -26,7 +26,7 @@ const struct dn_option bare_flags[] = {
 int bare_open(struct bare *b, struct dn_command *c, const char *cfg_path, const struct dn_net_options *opt)
 {
 	const struct dn_backend *be = dn_backend_find(dn_options_text(c->flags, "backend"));
-	struct dn_net_options o = { .keep_output = -1 };
+	struct dn_net_options o = { 0 };
 	int threads = dn_options_given(c->flags, "threads") ? (int)dn_options_int(c->flags, "threads") : dn_default_threads(1);
 	int err;
 
@@ -35,12 +35,13 @@ int bare_open(struct bare *b, struct dn_command *c, const char *cfg_path, const 
 	if (opt)
 		o = *opt;
 	o.world = 1;
+	o.needs = dn_net_task_needs;
 	o.legacy_bn = dn_options_on(c->flags, "legacy-bn");
 	err = dn_cfg_read(&b->cfg, cfg_path, dn_options_on(c->flags, "strict"));
 	if (!err)
 		err = session_claim(b->cfg, true);
 	if (!err)
-		err = be->open(threads, &b->dev);
+		err = be->open(DN_CPU(threads), &b->dev);
 	if (!err)
 		err = dn_net_build(&b->net, b->cfg, b->dev, &o);
 	return err;

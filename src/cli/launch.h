@@ -13,8 +13,8 @@ void launch_keep_args(char **argv);
  */
 void launch_short_waits(int threads);
 
-/** launch_let_first_speak() - before MPI runs all ranks mostly fail alike: the others wait a moment for rank 0, whose end makes
- *  the launcher end them */
+/** launch_let_first_speak() - before MPI runs all ranks mostly fail alike: under mpirun the others wait a moment for rank 0, whose
+ *  end makes mpirun end them; who is still there then speaks, too */
 void launch_let_first_speak(void);
 /** launch_error() - after that, @text on standard error, with the rank when there are several */
 void launch_error(const char *text);

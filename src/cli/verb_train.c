@@ -61,7 +61,7 @@ struct training {
 	struct dn_dataset *data, *valid;
 	struct dn_loop *loop;
 	struct progress progress;
-	bool classifier;
+	const struct dn_net_task *task; /* the net's */
 	enum dn_shuffle shuffle;
 	const char *backup;
 	char base[256];
@@ -77,17 +77,13 @@ static int on_step(void *arg, const struct dn_loop_step *st)
 {
 	struct training *t = arg;
 	FILE *f = t->s.c->out;
+	char line[512];
 
 	if (!first_rank(t))
 		return 0;
 	progress_clear(&t->progress);
-	fprintf(f, "Loaded: %f seconds\n", st->load_seconds);
-	if (t->classifier)
-		fprintf(f, "%lld, %.3f: %f, %f avg, %f rate, %f seconds, %llu images\n", (long long)st->step, st->epoch, st->loss,
-			st->avg, st->rate, st->seconds, (unsigned long long)st->seen);
-	else
-		fprintf(f, "%lld: %f, %f avg, %f rate, %f seconds, %llu images\n", (long long)st->step, st->loss, st->avg,
-			st->rate, st->seconds, (unsigned long long)st->seen);
+	t->task->line(st, line, sizeof(line));
+	fprintf(f, "Loaded: %f seconds\n%s\n", st->load_seconds, line);
 	fflush(f);
 	progress_show(&t->progress, st, t->s.net->hyper.max_batches, t->s.net->batch);
 	return 0;
@@ -107,23 +103,22 @@ static int on_saved(void *arg, const char *path, int64_t bytes, double seconds)
 	return 0;
 }
 
-static int on_valid(void *arg, const struct dn_loop_step *st, int64_t images, double top1, double topk, double loss)
+static int on_valid(void *arg, const struct dn_loop_step *st, const struct dn_result *r)
 {
 	struct training *t = arg;
 
 	if (!first_rank(t))
 		return 0;
 	progress_clear(&t->progress);
-	fprintf(t->s.c->out, "Validation after %lld: %lld images, top 1: %f, top %lld: %f, loss %f\n", (long long)st->step,
-		(long long)images, top1, (long long)t->file->top, topk, loss);
+	fprintf(t->s.c->out, "Validation after %lld: %lld images%s%s, loss %f\n", (long long)st->step, (long long)r->images,
+		*r->text ? ", " : "", r->text, r->loss / (double)r->images);
 	fflush(t->s.c->out);
 	return 0;
 }
 
-/* softmax, or a cost after one */
-static bool is_classifier(const struct dn_net *net)
+static bool is_classifier(const struct dn_net_task *task)
 {
-	return !strcmp(net->layers[net->output_layer].ops->name, "softmax");
+	return task == dn_net_task_find("classifier");
 }
 
 static int read_data_file(struct training *t)
@@ -142,21 +137,19 @@ static int read_data_file(struct training *t)
 	return err;
 }
 
-/* A flag wins over the plugin's key of the same name, which wins over the default; then both say what holds. */
-static int settle(struct training *t, const char *key)
+/* A plugin's key that bears the name of a flag is the same setting: the flag wins over it, it wins over the flag's default; then
+ * both say what holds. */
+static int settle_one(void *arg, const struct dn_option *opt, const char *value)
 {
+	struct training *t = arg;
 	struct dn_options *own = t->s.c->flags;
-	struct dn_options *plugin = t->s.plugin_options;
-	const char *value;
 	int err = 0;
 
-	if (!plugin || !dn_options_find(plugin, key))
+	if (!dn_options_find(own, opt->key))
 		return 0;
-	if (!dn_options_given(own, key) && dn_options_given(plugin, key)) {
-		value = dn_options_text(plugin, key);
-		err = dn_options_set(own, key, strcmp(value, "off") ? value : "0", "resolved");
-	}
-	return err ? err : dn_options_set(plugin, key, dn_options_text(own, key), "resolved");
+	if (!dn_options_given(own, opt->key) && dn_options_given(t->s.plugin_options, opt->key))
+		err = dn_options_set(own, opt->key, value, "resolved");
+	return err ? err : dn_options_set(t->s.plugin_options, opt->key, dn_options_text(own, opt->key), "resolved");
 }
 
 static int open_data(struct training *t, struct session_items *items)
@@ -168,7 +161,7 @@ static int open_data(struct training *t, struct session_items *items)
 	err = samples_open(&t->data, t->file, net, false, t->s.run.seed);
 	if (!err && dn_options_int(t->s.c->flags, "valid") > 0) {
 		err = samples_open(&t->valid, t->file, net, true, t->s.run.seed);
-		if (!err && t->classifier)
+		if (!err && is_classifier(t->task))
 			err = samples_check_top(t->file->top, net, t->file->file->path);
 	}
 	if (!err)
@@ -189,9 +182,7 @@ static int open_data(struct training *t, struct session_items *items)
 			value = t->backup;
 		err = dn_options_set(t->s.c->flags, key, value, "resolved");
 	}
-	if (!err)
-		err = settle(t, "save_every");
-	return err ? err : settle(t, "keep");
+	return err || !t->s.plugin_options ? err : dn_options_each(t->s.plugin_options, settle_one, t);
 }
 
 /* Decoding and augmenting images is work for as many threads as compute; reading arrays is not. */
@@ -307,7 +298,7 @@ static int train_loop(struct training *t)
 static int train(struct training *t, struct dn_command *c, bool classifier)
 {
 	const struct dn_options *f = c->flags;
-	struct dn_net_options opt = { .keep_output = -1, .multi_scale = true };
+	struct dn_net_options opt = { .multi_scale = true };
 	struct session_items items = { 0 };
 	int err;
 
@@ -326,8 +317,8 @@ static int train(struct training *t, struct dn_command *c, bool classifier)
 	err = session_agree(&t->s, dn_loop_plan_sizes(t->s.net), "sizes of the net");
 	if (err)
 		return err;
-	t->classifier = is_classifier(t->s.net);
-	if (classifier && !t->classifier)
+	t->task = dn_net_task_of(t->s.net);
+	if (classifier && !is_classifier(t->task))
 		err = dn_fail(-EINVAL,
 			      "%s: classifier train wants a net that ends in [softmax], the last layer here is [%s]; "
 			      "darknet train takes other nets",
@@ -347,10 +338,8 @@ static int train(struct training *t, struct dn_command *c, bool classifier)
 
 static int run_training(struct dn_command *c, struct training *t, bool classifier)
 {
-	int err;
+	int err = train(t, c, classifier);
 
-	t->classifier = classifier;
-	err = train(t, c, classifier);
 	dn_loop_destroy(t->loop);
 	dn_dataset_close(t->data);
 	dn_dataset_close(t->valid);

@@ -15,7 +15,7 @@ struct net_of {
 static int open_net(struct net_of *o, struct dn_command *c, const char *path)
 {
 	const struct dn_backend *be = dn_backend_find("ref"); /* nothing is computed */
-	struct dn_net_options opt = { .world = 1, .keep_output = -1 };
+	struct dn_net_options opt = { .world = 1 };
 	int err;
 
 	if (!be)
@@ -24,7 +24,7 @@ static int open_net(struct net_of *o, struct dn_command *c, const char *path)
 	if (!err)
 		err = session_claim(o->cfg, true);
 	if (!err)
-		err = be->open(1, &o->dev);
+		err = be->open(DN_CPU(1), &o->dev);
 	if (!err)
 		err = dn_net_build(&o->net, o->cfg, o->dev, &opt);
 	return err;

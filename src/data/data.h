@@ -8,7 +8,7 @@
 #define DN_DATA_DATA_H
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/keyfile.h"
+#include "base/keyrule.h"
 #include "base/status.h"
 #include "data/image.h"
 #ifdef __cplusplus
@@ -29,6 +29,7 @@ struct dn_datafile { /* a .data file */
 	enum dn_shuffle shuffle;
 };
 
+extern const struct dn_key_rule dn_datafile_keys[];
 DN_EXPORT int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict);
 /** dn_datafile_parse() - the same of a text; @path only names it in messages */
 DN_EXPORT int dn_datafile_parse(struct dn_datafile **out, const char *text, const char *path);
@@ -172,6 +173,8 @@ DN_EXPORT void dn_loader_destroy(struct dn_loader *l); /* stops and joins the th
  * time that the caller waited.
  */
 DN_EXPORT int dn_loader_next(struct dn_loader *l, const float **x, const float **t, const int64_t **cls, int64_t *waited_ns);
+/** dn_loader_again() - microbatch @m of @update once more, as it was or will be given, into the caller's memory; on this thread */
+DN_EXPORT int dn_loader_again(struct dn_loader *l, int64_t update, int64_t m, float *x, float *t);
 /** dn_loader_size() - width and height of the images that dn_loader_next() gave last (before: of the first) */
 DN_EXPORT void dn_loader_size(const struct dn_loader *l, int64_t *w, int64_t *h);
 

@@ -12,69 +12,92 @@ struct conv {
 	struct dn_param *biases, *weights;
 	bool batch_norm;
 	struct layer_norm norm;
-	float *z;	   /* [n, k, oh, ow] before the normalisation, NULL: output (backward not needed) */
-	float *pre;	   /* [n, k, oh, ow] before the activation, NULL: output */
+	void *z;	   /* [n, k, oh, ow] before the normalisation, NULL: output (backward not needed) */
+	void *pre;	   /* [n, k, oh, ow] before the activation, NULL: output */
 	bool binary, xnor; /* weights, weights and input are binarised in forward; backward uses the real ones */
-	float *binary_w, *binary_x;
+	void *binary_w, *binary_x;
 	void *packed; /* constant weights in the library's layout */
 	uint64_t packed_version;
 	bool packed_valid;
 };
 
-static const struct dn_key_fixed fixed[] = {
-	{ "bin_output", 0 },   { "antialiasing", 0 }, { "cbn", 0 },	{ "assisted_excitation", 0 },
-	{ "coordconv", 0 },    { "sway", 0 },	      { "rotate", 0 },	{ "stretch", 0 },
-	{ "stretch_sway", 0 }, { "grad_centr", 0 },   { "reverse", 0 },
+static const struct dn_key_rule keys[] = {
+	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
+	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the square kernel" },
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the kernel" },
+	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides",
+	  .otherwise = "stride" },
+	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .otherwise = "stride" },
+	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is dilation * (size / 2)" },
+	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "zeros on each side, without pad=1" },
+	{ "groups", DN_KEY_INT, "1", 1, 1 << 24, .help = "cuts input and output channels into parts of their own" },
+	{ "dilation", DN_KEY_INT, "1", 1, 1 << 24, .help = "distance of the kernel's taps" },
+	{ "batch_normalize", DN_KEY_INT, "0", 0, 1, .help = "1: normalise before the activation" },
+	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
+	{ "flipped", DN_KEY_INT, "0", 0, 1, .help = "1: the matrix lies transposed in .weights files" },
+	{ "binary", DN_KEY_INT, "0", 0, 1, .help = "1: weights are binarised in forward" },
+	{ "xnor", DN_KEY_INT, "0", 0, 1, .help = "1: weights and input are binarised in forward" },
+	{ "bin_output", DN_KEY_ONLY, .def = "0" },
+	{ "antialiasing", DN_KEY_ONLY, .def = "0" },
+	{ "cbn", DN_KEY_ONLY, .def = "0" },
+	{ "assisted_excitation", DN_KEY_ONLY, .def = "0" },
+	{ "coordconv", DN_KEY_ONLY, .def = "0" },
+	{ "sway", DN_KEY_ONLY, .def = "0" },
+	{ "rotate", DN_KEY_ONLY, .def = "0" },
+	{ "stretch", DN_KEY_ONLY, .def = "0" },
+	{ "stretch_sway", DN_KEY_ONLY, .def = "0" },
+	{ "grad_centr", DN_KEY_ONLY, .def = "0" },
+	{ "reverse", DN_KEY_ONLY, .def = "0" },
+	{ "dot", .kind = DN_KEY_NOTHING },
+	{ "angle", .kind = DN_KEY_NOTHING },
+	{ "stream", .kind = DN_KEY_NOTHING },
+	{ "wait_stream", .kind = DN_KEY_NOTHING },
+	{ .key = NULL },
 };
-static const char *const ignored[] = { "dot", "angle", "stream", "wait_stream" };
 
 static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 {
 	struct conv *cv = l->priv;
 	struct dn_conv_desc *d = &cv->desc;
-	const int64_t most = 1 << 24;
 	int64_t pad, padding, sx, sy, norm, flip, binary, xnor;
-	int err = dn_section_int(s, "filters", 1, 1, most, &d->k);
+	int err = dn_key_int(s, "filters", &d->y.c);
 
 	if (!err)
-		err = dn_section_int(s, "size", 1, 1, 1 << 15, &d->size);
+		err = dn_key_int(s, "size", &d->size);
 	if (!err)
-		err = dn_section_int(s, "stride", 1, 1, most, &d->stride);
+		err = dn_key_int(s, "stride", &d->stride);
 	if (!err)
-		err = dn_section_int(s, "stride_x", d->stride, 1, most, &sx);
+		err = dn_key_int_or(s, "stride_x", d->stride, &sx);
 	if (!err)
-		err = dn_section_int(s, "stride_y", d->stride, 1, most, &sy);
+		err = dn_key_int_or(s, "stride_y", d->stride, &sy);
 	if (!err)
-		err = dn_section_int(s, "pad", 0, 0, 1, &pad);
+		err = dn_key_int(s, "pad", &pad);
 	if (!err)
-		err = dn_section_int(s, "padding", 0, 0, most, &padding);
+		err = dn_key_int(s, "padding", &padding);
 	if (!err)
-		err = dn_section_int(s, "groups", 1, 1, most, &d->groups);
+		err = dn_key_int(s, "groups", &d->groups);
 	if (!err)
-		err = dn_section_int(s, "dilation", 1, 1, most, &d->dilation);
+		err = dn_key_int(s, "dilation", &d->dilation);
 	if (!err)
-		err = dn_section_int(s, "batch_normalize", 0, 0, 1, &norm);
+		err = dn_key_int(s, "batch_normalize", &norm);
 	if (!err)
-		err = dn_section_int(s, "flipped", 0, 0, 1, &flip);
+		err = dn_key_int(s, "flipped", &flip);
 	if (!err)
-		err = dn_section_int(s, "binary", 0, 0, 1, &binary);
+		err = dn_key_int(s, "binary", &binary);
 	if (!err)
-		err = dn_section_int(s, "xnor", 0, 0, 1, &xnor);
+		err = dn_key_int(s, "xnor", &xnor);
 	if (!err)
-		err = dn_layer_activation(l, s, "logistic");
-	if (!err)
-		err = dn_keys_fixed(s, fixed, DN_N(fixed));
+		err = dn_layer_activation(l, s);
 	if (err)
 		return err;
-	dn_keys_ignore(s, ignored, DN_N(ignored));
 	if (sx != sy)
 		return dn_section_fail(s, "stride_x", -ENOTSUP,
 				       "stride_x=%lld stride_y=%lld: different strides are not supported in "
 				       "this version",
 				       (long long)sx, (long long)sy);
-	if (l->numload > d->k)
+	if (l->numload > d->y.c)
 		return dn_section_fail(s, "numload", -EINVAL, "numload=%lld is more than filters=%lld", (long long)l->numload,
-				       (long long)d->k);
+				       (long long)d->y.c);
 	d->stride = sx;
 	d->pad = pad ? d->dilation * (d->size / 2) : padding;
 	cv->batch_norm = norm;
@@ -94,26 +117,24 @@ static int conv_shape(struct dn_layer *l, struct dn_section *s)
 		return dn_section_fail(s, "size", -EOVERFLOW,
 				       "layer %d: filters of %lld x %lld x %lld are more than 2^40 elements", l->index,
 				       (long long)d->size, (long long)d->size, (long long)l->c);
-	if (l->c % d->groups || d->k % d->groups)
+	if (l->c % d->groups || d->y.c % d->groups)
 		return dn_section_fail(s, "groups", -EINVAL,
 				       "groups=%lld does not divide both the %lld input channels and "
 				       "filters=%lld",
-				       (long long)d->groups, (long long)l->c, (long long)d->k);
+				       (long long)d->groups, (long long)l->c, (long long)d->y.c);
 	if (l->w + 2 * d->pad < reach || l->h + 2 * d->pad < reach)
 		return dn_section_fail(s, "size", -EINVAL,
 				       "layer %d: a kernel of %lld (size %lld, dilation %lld) is larger than the "
 				       "padded input of %lld x %lld",
 				       l->index, (long long)reach, (long long)d->size, (long long)d->dilation,
 				       (long long)(l->w + 2 * d->pad), (long long)(l->h + 2 * d->pad));
-	err = dn_layer_set_out(l, (l->w + 2 * d->pad - reach) / d->stride + 1, (l->h + 2 * d->pad - reach) / d->stride + 1, d->k);
+	err = dn_layer_set_out(l, (l->w + 2 * d->pad - reach) / d->stride + 1, (l->h + 2 * d->pad - reach) / d->stride + 1,
+			       d->y.c);
 	if (err)
 		return err;
-	d->n = l->batch;
-	d->c = l->c;
-	d->h = l->h;
-	d->w = l->w;
-	d->oh = l->out_h;
-	d->ow = l->out_w;
+	d->x = l->in;
+	d->y = l->out;
+	d->weights = DN_F32;
 	return 0;
 }
 
@@ -121,21 +142,22 @@ static int conv_params(struct dn_layer *l, bool flipped)
 {
 	struct conv *cv = l->priv;
 	const struct dn_conv_desc *d = &cv->desc;
-	const int64_t fan_in = d->size * d->size * (d->c / d->groups);
-	const int64_t shape[4] = { d->k, d->c / d->groups, d->size, d->size };
+	const int64_t fan_in = d->size * d->size * (d->x.c / d->groups);
+	const int64_t shape[4] = { d->y.c, d->x.c / d->groups, d->size, d->size };
 	const struct dn_init init = { DN_INIT_NORMAL, sqrt(2. / (double)fan_in) };
-	int err = layer_biases(l, d->k, &cv->biases);
+	int err = layer_biases(l, d->y.c, &cv->biases);
 
 	if (!err && cv->batch_norm)
-		err = norm_declare(&cv->norm, l, d->k, cv->biases);
+		err = norm_declare(&cv->norm, l, d->y.c, cv->biases);
 	if (!err)
 		err = dn_layer_param(l, "weights", DN_TRAINED, 4, shape, init, &cv->weights);
 	if (err)
 		return err;
 	cv->weights->decay = true;
 	if (flipped) {
-		cv->weights->file_rows = d->k;
+		cv->weights->file_rows = d->y.c;
 		cv->weights->file_cols = fan_in;
+		cv->weights->file_flipped = true;
 	}
 	if (l->outputs > INT64_MAX / 4 / fan_in)
 		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image",
@@ -157,9 +179,7 @@ static int conv_binary_setup(struct dn_layer *l)
 	if (!err)
 		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&cv->binary_w);
 	if (!err && cv->xnor)
-		err = layer_bytes(l->batch * l->inputs, &bytes);
-	if (!err && cv->xnor)
-		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&cv->binary_x);
+		err = dn_layer_buffer(l, l->in.bytes, DN_LIFE_FORWARD, false, (void **)&cv->binary_x);
 	return err;
 }
 
@@ -192,7 +212,7 @@ static int conv_setup(struct dn_layer *l, struct dn_section *s)
 	act = layer_act_inside(l);
 	cv->desc.act = cv->batch_norm ? DN_ACT_LINEAR : act;
 	if (cv->batch_norm) {
-		err = norm_setup(&cv->norm, l, cv->desc.k, l->out_w * l->out_h, act);
+		err = norm_setup(&cv->norm, l, cv->desc.y.c, l->out_w * l->out_h, act);
 		if (!err)
 			err = norm_input(l, &cv->z);
 	}
@@ -200,7 +220,8 @@ static int conv_setup(struct dn_layer *l, struct dn_section *s)
 		err = be->conv_create(l->net->dev, &cv->desc, &cv->op);
 	if (err)
 		return err;
-	l->workspace_bytes = be->conv_workspace_bytes(cv->op);
+	l->workspace_bytes = be->conv_workspace_bytes(cv->op, false);
+	l->workspace_add_bytes = be->conv_workspace_bytes(cv->op, true);
 	l->backward_reads_params = cv->batch_norm || (source >= 0 && l->net->layers[source].wants_delta);
 	return cv->binary ? 0 : dn_layer_packed(l, be->conv_packed_bytes(cv->op), &cv->packed);
 }
@@ -218,47 +239,48 @@ static int conv_repack(struct dn_layer *l)
 	return err;
 }
 
-static int conv_forward(struct dn_layer *l)
+static int conv_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct conv *cv = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	const float *x = dn_layer_x(l, 0), *w = cv->weights->value;
-	float *y = cv->pre ? cv->pre : l->output;
-	float *z = cv->z ? cv->z : y;
+	const void *x = dn_layer_x(l, pass, 0), *w = cv->weights->value;
+	void *y = cv->pre ? cv->pre : l->output;
+	void *z = cv->z ? cv->z : y;
 	int err = conv_repack(l);
 
 	if (!err && cv->binary) {
-		err = be->binarize(st, cv->desc.k, cv->weights->n / cv->desc.k, true, w, cv->binary_w);
+		err = be->binarize(st, DN_F32, cv->desc.y.c, cv->weights->n / cv->desc.y.c, true, w, cv->binary_w);
 		w = cv->binary_w;
 	}
 	if (!err && cv->xnor) {
-		err = be->binarize(st, 1, l->batch * l->inputs, false, x, cv->binary_x);
+		err = be->binarize(st, l->in.type, 1, dn_tensor_count(&l->in), false, x, cv->binary_x);
 		x = cv->binary_x;
 	}
 	if (!err)
 		err = be->conv_forward(st, cv->op, x, w, cv->packed, cv->batch_norm ? NULL : cv->biases->value, z,
 				       l->net->workspace);
 	if (!err && cv->batch_norm)
-		err = norm_forward(&cv->norm, l, z, y);
+		err = norm_forward(&cv->norm, l, pass, z, y);
 	return err ? err : layer_act_forward(l, cv->pre);
 }
 
-static int conv_backward(struct dn_layer *l)
+static int conv_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct conv *cv = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 	int err = layer_act_backward(l, cv->pre);
 
 	if (!err && cv->batch_norm)
 		err = norm_backward(&cv->norm, l, cv->z, l->delta, l->delta, false);
 	else if (!err)
-		err = be->bias_backward(st, l->batch, cv->desc.k, l->out_w * l->out_h, l->delta, cv->biases->grad);
+		err = be->bias_backward(st, &l->out, l->delta, cv->biases->grad, dn_layer_adds(l));
 	if (!err)
-		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, 0), l->delta, cv->weights->grad, l->net->workspace);
+		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, pass, 0), l->delta, cv->weights->grad, dn_layer_adds(l),
+						l->net->workspace);
 	if (!err && dx)
 		err = be->conv_backward_data(st, cv->op, l->delta, cv->weights->value, dx, acc, l->net->workspace);
 	return err;
@@ -276,6 +298,8 @@ static void conv_destroy(struct dn_layer *l)
 const struct dn_layer_ops conv_layer = {
 	.name = "convolutional",
 	.alias = "conv",
+	.summary = "act(norm(x * w)) or act(x * w + b), zero padding",
+	.keys = keys,
 	.setup = conv_setup,
 	.forward = conv_forward,
 	.backward = conv_backward,

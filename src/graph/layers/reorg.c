@@ -21,8 +21,9 @@ static int reorg_shape(struct dn_layer *l, struct dn_section *s, int64_t stride,
 	struct reorg *re = l->priv;
 	const int64_t square = stride * stride;
 	const bool flat = re->kind == FLATTEN || re->kind == UNFLATTEN;
+	int err;
 
-	re->desc = (struct dn_reorg_desc){ l->batch, l->c, l->h, l->w, stride };
+	re->desc = (struct dn_reorg_desc){ l->in, stride };
 	if (!reverse && (l->w % stride || l->h % stride))
 		return dn_section_fail(s, "stride", -EINVAL, "layer %d: stride=%lld does not divide the input of %lld x %lld",
 				       l->index, (long long)stride, (long long)l->w, (long long)l->h);
@@ -34,26 +35,39 @@ static int reorg_shape(struct dn_layer *l, struct dn_section *s, int64_t stride,
 				       l->index, (long long)square, (long long)l->c);
 	if (reverse)
 		return dn_layer_set_out(l, l->w * stride, l->h * stride, l->c / square);
-	if (true_order) { /* the narrow image is the output */
-		re->desc.c = l->c * square;
-		re->desc.h = l->h / stride;
-		re->desc.w = l->w / stride;
-	}
-	return dn_layer_set_out(l, l->w / stride, l->h / stride, l->c * square);
+	err = dn_layer_set_out(l, l->w / stride, l->h / stride, l->c * square);
+	if (true_order) /* the narrow image is the output */
+		re->desc.narrow = l->out;
+	return err;
 }
+
+static const struct dn_key_rule keys[] = {
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the blocks that move into channels" },
+	{ "reverse", DN_KEY_INT, "0", 0, 1, .help = "1: channels move into blocks" },
+	{ "flatten", DN_KEY_INT, "0", 0, 1,
+	  .help = "1: pixel by pixel instead of channel by channel (with reverse=1 the other way)" },
+	{ "extra", DN_KEY_INT, "0", 0, (int64_t)1 << 32, .help = "zeros appended to each image, which becomes a flat vector" },
+	{ .key = NULL },
+};
+
+static const struct dn_key_rule keys3d[] = {
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the blocks that move into channels" },
+	{ "reverse", DN_KEY_INT, "0", 0, 1, .help = "1: channels move into blocks" },
+	{ .key = NULL },
+};
 
 static int reorg_keys(struct dn_layer *l, struct dn_section *s, bool true_order)
 {
 	struct reorg *re = layer_priv(l, sizeof(*re));
 	int64_t stride, reverse, flatten = 0;
-	int err = re ? dn_section_int(s, "stride", 1, 1, 1 << 15, &stride) : -ENOMEM;
+	int err = re ? dn_key_int(s, "stride", &stride) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_int(s, "reverse", 0, 0, 1, &reverse);
+		err = dn_key_int(s, "reverse", &reverse);
 	if (!err && !true_order)
-		err = dn_section_int(s, "flatten", 0, 0, 1, &flatten);
+		err = dn_key_int(s, "flatten", &flatten);
 	if (!err && !true_order)
-		err = dn_section_int(s, "extra", 0, 0, (int64_t)1 << 32, &re->extra);
+		err = dn_key_int(s, "extra", &re->extra);
 	if (!err)
 		err = layer_needs_image(l);
 	if (!err)
@@ -83,12 +97,13 @@ static int reorg3d_setup(struct dn_layer *l, struct dn_section *s)
 	return reorg_keys(l, s, true);
 }
 
-static int reorg_forward(struct dn_layer *l)
+static int reorg_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct reorg *re = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	const float *x = dn_layer_x(l, 0);
+	const struct dn_tensor rows = dn_tensor_view(&l->in, l->w * l->h, l->c, 1); /* of pixels */
+	const void *x = dn_layer_x(l, pass, 0);
 	int err;
 
 	switch (re->kind) {
@@ -96,23 +111,24 @@ static int reorg_forward(struct dn_layer *l)
 	case WIDE:
 		return be->reorg(st, &re->desc, re->kind == NARROW, x, l->output, false);
 	case FLATTEN:
-		return be->transpose(st, l->batch, l->c, l->w * l->h, x, l->output, false);
+		return be->transpose(st, &l->in, x, l->output, false);
 	case UNFLATTEN:
-		return be->transpose(st, l->batch, l->w * l->h, l->c, x, l->output, false);
+		return be->transpose(st, &rows, x, l->output, false);
 	case EXTRA:
 		break;
 	}
-	err = be->zero(st, l->output, sizeof(float) * (size_t)(l->batch * l->outputs));
-	return err ? err : be->copy_rows(st, l->batch, l->inputs, x, l->inputs, l->output, l->outputs, false);
+	err = be->zero(st, l->output, l->out.bytes);
+	return err ? err : be->copy_rows(st, l->in.type, l->batch, l->inputs, x, l->inputs, l->output, l->outputs, false);
 }
 
-static int reorg_backward(struct dn_layer *l)
+static int reorg_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct reorg *re = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
+	const struct dn_tensor rows = dn_tensor_view(&l->in, l->w * l->h, l->c, 1); /* of pixels */
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
 	if (!dx)
 		return 0;
@@ -121,17 +137,19 @@ static int reorg_backward(struct dn_layer *l)
 	case WIDE:
 		return be->reorg(st, &re->desc, re->kind != NARROW, l->delta, dx, acc);
 	case FLATTEN:
-		return be->transpose(st, l->batch, l->w * l->h, l->c, l->delta, dx, acc);
+		return be->transpose(st, &rows, l->delta, dx, acc);
 	case UNFLATTEN:
-		return be->transpose(st, l->batch, l->c, l->w * l->h, l->delta, dx, acc);
+		return be->transpose(st, &l->in, l->delta, dx, acc);
 	case EXTRA:
 		break;
 	}
-	return be->copy_rows(st, l->batch, l->inputs, l->delta, l->outputs, dx, l->inputs, acc);
+	return be->copy_rows(st, l->in.type, l->batch, l->inputs, l->delta, l->outputs, dx, l->inputs, acc);
 }
 
 const struct dn_layer_ops reorg_layer = {
 	.name = "reorg",
+	.summary = "blocks of pixels become channels, in the order of Darknet's YOLOv2",
+	.keys = keys,
 	.setup = reorg_setup,
 	.forward = reorg_forward,
 	.backward = reorg_backward,
@@ -140,6 +158,8 @@ const struct dn_layer_ops reorg_layer = {
 
 const struct dn_layer_ops reorg3d_layer = {
 	.name = "reorg3d",
+	.summary = "blocks of pixels become channels, block position first",
+	.keys = keys3d,
 	.setup = reorg3d_setup,
 	.forward = reorg_forward,
 	.backward = reorg_backward,

@@ -8,12 +8,19 @@ struct route {
 	int64_t groups, group_id;
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "layers", DN_KEY_INTS, NULL, .help = "numbers of the layers; negative counts from this one; needed" },
+	{ "groups", DN_KEY_INT, "1", 1, 1 << 24, .help = "parts of each layer's channels, of which one is taken" },
+	{ "group_id", DN_KEY_INT, "0", 0, 1 << 24, .help = "which part, less than groups" },
+	{ .key = NULL },
+};
+
 static int route_inputs(struct dn_layer *l, struct dn_section *s)
 {
 	int64_t *v = NULL;
 	int index[DN_LAYER_MAX_INPUTS];
 	int n = 0;
-	int err = dn_section_ints(s, "layers", &v, &n);
+	int err = dn_key_ints(s, "layers", &v, &n);
 
 	if (err)
 		return err;
@@ -35,9 +42,9 @@ static int route_setup(struct dn_layer *l, struct dn_section *s)
 	int err = rt ? route_inputs(l, s) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_int(s, "groups", 1, 1, 1 << 24, &rt->groups);
+		err = dn_key_int(s, "groups", &rt->groups);
 	if (!err)
-		err = dn_section_int(s, "group_id", 0, 0, rt->groups - 1, &rt->group_id);
+		err = dn_key_int_in(s, "group_id", 0, rt->groups - 1, &rt->group_id);
 	if (!err)
 		err = dn_layer_need(l, copy_rows);
 	if (err)
@@ -61,56 +68,62 @@ static int route_setup(struct dn_layer *l, struct dn_section *s)
 	l->c = c;
 	err = dn_layer_set_out(l, l->w, l->h, c);
 	l->inputs = l->outputs;
+	l->in = l->out;
 	return err;
 }
 
-static int route_forward(struct dn_layer *l)
+static int route_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct route *rt = l->priv;
-	float *y = l->output;
+	char *y = l->output;
 
 	for (int k = 0; k < l->n_inputs; k++) {
 		const struct dn_layer *in = &l->net->layers[l->inputs_of[k].layer];
 		const int64_t part = in->outputs / rt->groups;
-		int err = l->net->dev->be->copy_rows(l->net->compute, l->batch, part, dn_layer_x(l, k) + rt->group_id * part,
-						     in->outputs, y, l->outputs, false);
+		const size_t part_bytes = (size_t)part * dn_type_bytes(l->out.type);
+		const char *x = dn_layer_x(l, pass, k);
+		int err = l->net->dev->be->copy_rows(l->net->compute, l->out.type, l->batch, part,
+						     x + (size_t)rt->group_id * part_bytes, in->outputs, y, l->outputs, false);
 
 		if (err)
 			return err;
-		y += part;
+		y += part_bytes;
 	}
 	return 0;
 }
 
-static int route_backward(struct dn_layer *l)
+static int route_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct route *rt = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
-	const float *dy = l->delta;
+	const char *dy = l->delta;
 
 	for (int k = 0; k < l->n_inputs; k++) {
 		const struct dn_layer *in = &l->net->layers[l->inputs_of[k].layer];
 		const int64_t part = in->outputs / rt->groups;
+		const size_t part_bytes = (size_t)part * dn_type_bytes(l->out.type);
 		bool acc;
-		float *dx = dn_layer_dx(l, k, &acc);
+		char *dx = dn_layer_dx(l, k, &acc);
 		int err = 0;
 
 		if (dx && !acc && rt->groups > 1) { /* the other groups get nothing from here */
-			err = be->zero(l->net->compute, dx, sizeof(float) * (size_t)(l->batch * in->outputs));
+			err = be->zero(l->net->compute, dx, in->out.bytes);
 			acc = true;
 		}
 		if (dx && !err)
-			err = be->copy_rows(l->net->compute, l->batch, part, dy, l->outputs, dx + rt->group_id * part,
-					    in->outputs, acc);
+			err = be->copy_rows(l->net->compute, l->out.type, l->batch, part, dy, l->outputs,
+					    dx + (size_t)rt->group_id * part_bytes, in->outputs, acc);
 		if (err)
 			return err;
-		dy += part;
+		dy += part_bytes;
 	}
 	return 0;
 }
 
 const struct dn_layer_ops route_layer = {
 	.name = "route",
+	.summary = "channels of several layers, one after the other",
+	.keys = keys,
 	.setup = route_setup,
 	.forward = route_forward,
 	.backward = route_backward,

@@ -7,36 +7,32 @@
 
 struct shortcut {
 	struct dn_shortcut_desc desc;
-	float *pre; /* [n, c2, h2, w2] before the activation, NULL: output */
+	void *pre; /* [n, c2, h2, w2] before the activation, NULL: output */
 };
 
-static int shortcut_fixed_text(struct dn_section *s, const char *key)
-{
-	const char *v = dn_section_text(s, key, "none");
-
-	if (strcmp(v, "none"))
-		return dn_section_fail(s, key, -ENOTSUP, "%s=%s is not supported in this version, only none", key, v);
-	return 0;
-}
+static const struct dn_key_rule keys[] = {
+	{ "from", DN_KEY_INTS, NULL, .help = "the other layer, by number; negative counts from this one; needed" },
+	{ "alpha", DN_KEY_FLOAT, "1", .help = "factor of the layer before, where both overlap" },
+	{ "beta", DN_KEY_FLOAT, "1", .help = "factor of the other layer" },
+	{ "activation", DN_KEY_TEXT, "linear", .help = "applied to the output", .names = dn_act_names },
+	{ "weights_type", DN_KEY_ONLY, .def = "none" },
+	{ "weights_normalization", DN_KEY_ONLY, .def = "none" },
+	{ .key = NULL },
+};
 
 static int shortcut_shape(struct dn_layer *l, struct dn_section *s, int from)
 {
 	struct dn_shortcut_desc *d = &((struct shortcut *)l->priv)->desc;
 	const struct dn_layer *src = &l->net->layers[from];
 
-	d->n = l->batch;
-	d->w1 = src->out_w;
-	d->h1 = src->out_h;
-	d->c1 = src->out_c;
-	d->w2 = l->w;
-	d->h2 = l->h;
-	d->c2 = l->c;
-	if (d->w1 / d->w2 != d->h1 / d->h2 || d->w2 / d->w1 != d->h2 / d->h1)
+	d->src = src->out;
+	d->y = l->in;
+	if (src->out_w / d->y.w != src->out_h / d->y.h || d->y.w / src->out_w != d->y.h / src->out_h)
 		return dn_section_fail(s, "from", -EINVAL,
 				       "layer %d: the %lld x %lld x %lld of layer %d and the %lld x %lld x %lld "
 				       "before it differ in shape",
-				       l->index, (long long)d->w1, (long long)d->h1, (long long)d->c1, from, (long long)d->w2,
-				       (long long)d->h2, (long long)d->c2);
+				       l->index, (long long)src->out_w, (long long)src->out_h, (long long)src->out_c, from,
+				       (long long)l->w, (long long)l->h, (long long)l->c);
 	return dn_layer_set_out(l, l->w, l->h, l->c);
 }
 
@@ -47,7 +43,7 @@ static int shortcut_setup(struct dn_layer *l, struct dn_section *s)
 	double alpha, beta;
 	int index[2] = { l->index - 1, 0 };
 	int n = 0;
-	int err = sc ? dn_section_ints(s, "from", &from, &n) : -ENOMEM;
+	int err = sc ? dn_key_ints(s, "from", &from, &n) : -ENOMEM;
 
 	if (err)
 		return err;
@@ -59,15 +55,11 @@ static int shortcut_setup(struct dn_layer *l, struct dn_section *s)
 		err = dn_section_fail(s, "from", -ENOTSUP, "from has %d layers; only one is supported in this version", n);
 	dn_free(from);
 	if (!err)
-		err = dn_section_float(s, "alpha", 1, &alpha);
+		err = dn_key_float(s, "alpha", &alpha);
 	if (!err)
-		err = dn_section_float(s, "beta", 1, &beta);
+		err = dn_key_float(s, "beta", &beta);
 	if (!err)
-		err = dn_layer_activation(l, s, "linear");
-	if (!err)
-		err = shortcut_fixed_text(s, "weights_type");
-	if (!err)
-		err = shortcut_fixed_text(s, "weights_normalization");
+		err = dn_layer_activation(l, s);
 	if (!err)
 		err = dn_layer_need(l, shortcut_forward);
 	if (!err)
@@ -81,26 +73,26 @@ static int shortcut_setup(struct dn_layer *l, struct dn_section *s)
 	return layer_act_setup(l, &sc->pre);
 }
 
-static int shortcut_forward(struct dn_layer *l)
+static int shortcut_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct shortcut *sc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
-	int err = be->shortcut_forward(l->net->compute, &sc->desc, dn_layer_x(l, 0), dn_layer_x(l, 1),
+	int err = be->shortcut_forward(l->net->compute, &sc->desc, dn_layer_x(l, pass, 0), dn_layer_x(l, pass, 1),
 				       sc->pre ? sc->pre : l->output);
 
 	if (!err && !sc->pre)
-		err = be->bias_act(l->net->compute, l->batch, l->outputs, 1, l->output, NULL, l->act);
+		err = be->bias_act(l->net->compute, &l->out, l->output, NULL, l->act);
 	return err ? err : layer_act_forward(l, sc->pre);
 }
 
 /* The direct input gets alpha * delta everywhere, as in Darknet, also outside the overlap (where forward does not
  * scale): with alpha other than 1 and a partial overlap that is not the exact gradient. */
-static int shortcut_backward(struct dn_layer *l)
+static int shortcut_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct shortcut *sc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	bool acc;
-	float *dsrc = dn_layer_dx(l, 1, &acc);
+	void *dsrc = dn_layer_dx(l, 1, &acc);
 	int err = layer_act_backward(l, sc->pre);
 
 	if (!err)
@@ -112,6 +104,8 @@ static int shortcut_backward(struct dn_layer *l)
 
 const struct dn_layer_ops shortcut_layer = {
 	.name = "shortcut",
+	.summary = "act(alpha * x + beta * another layer) where they overlap",
+	.keys = keys,
 	.setup = shortcut_setup,
 	.forward = shortcut_forward,
 	.backward = shortcut_backward,
