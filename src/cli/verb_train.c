@@ -120,10 +120,9 @@ static int on_valid(void *arg, const struct dn_loop_step *st, int64_t images, do
 	return 0;
 }
 
-/* softmax, or a cost after one */
 static bool is_classifier(const struct dn_net *net)
 {
-	return !strcmp(net->layers[net->output_layer].ops->name, "softmax");
+	return net->layers[net->output_layer].ops->classifies;
 }
 
 static int read_data_file(struct training *t)

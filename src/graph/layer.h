@@ -23,6 +23,10 @@ struct dn_layer_ops {
 	int (*forward)(struct dn_layer *l);
 	int (*backward)(struct dn_layer *l); /* l->delta is complete on entry: dL/doutput, ascent sign */
 	void (*destroy)(struct dn_layer *l); /* frees l->priv; NULL = nothing */
+	/* its line in Darknet's table: the columns before the sizes (NULL: the name), and which sizes are one number */
+	void (*describe)(const struct dn_layer *l, char *out, size_t cap);
+	bool flat, flat_out;
+	bool classifies; /* its output says how likely each class is */
 };
 
 enum dn_life {			 /* when a layer's buffer is in use */

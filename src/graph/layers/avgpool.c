@@ -1,4 +1,6 @@
 /* [avgpool]: the mean of each channel. */
+#include <stdio.h>
+
 #include "graph/layers/layers_priv.h"
 
 static int avgpool_setup(struct dn_layer *l, struct dn_section *s)
@@ -23,10 +25,17 @@ static int avgpool_backward(struct dn_layer *l)
 	return dx ? l->net->dev->be->avgpool_backward(l->net->compute, l->batch * l->c, l->w * l->h, l->delta, dx, acc) : 0;
 }
 
+static void avgpool_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	snprintf(out, cap, "avg");
+}
+
 const struct dn_layer_ops avgpool_layer = {
 	.name = "avgpool",
 	.alias = "avg",
 	.setup = avgpool_setup,
 	.forward = avgpool_forward,
 	.backward = avgpool_backward,
+	.describe = avgpool_describe,
+	.flat_out = true,
 };

@@ -1,6 +1,7 @@
 /* [dropout]: in training each element is 0 with the given probability, survivors grow to keep the mean. The mask is a
  * function of seed, layer and global image, so backward draws it again and ranks do not matter. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/rng.h"
 #include "graph/layers/layers_priv.h"
@@ -64,10 +65,20 @@ static int dropout_backward(struct dn_layer *l)
 	return dx ? l->net->dev->be->dropout_backward(l->net->compute, &key, l->batch, l->outputs, l->delta, dx, acc) : 0;
 }
 
+static void dropout_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	const struct dropout *dr = l->priv;
+
+	snprintf(out, cap, "dropout       p = %.2f", dr->probability);
+}
+
 const struct dn_layer_ops dropout_layer = {
 	.name = "dropout",
 	.setup = dropout_setup,
 	.forward = dropout_forward,
 	.backward = dropout_backward,
 	.destroy = layer_free_priv,
+	.describe = dropout_describe,
+	.flat = true,
+	.flat_out = true,
 };

@@ -1,5 +1,6 @@
 /* [route]: the outputs of earlier layers, or one group of channels of each, one after the other. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "graph/layers/layers_priv.h"
@@ -109,10 +110,19 @@ static int route_backward(struct dn_layer *l)
 	return 0;
 }
 
+static void route_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	char from[48];
+
+	layer_sources(l, "layers", from, sizeof(from));
+	snprintf(out, cap, "route  %s", from);
+}
+
 const struct dn_layer_ops route_layer = {
 	.name = "route",
 	.setup = route_setup,
 	.forward = route_forward,
 	.backward = route_backward,
 	.destroy = layer_free_priv,
+	.describe = route_describe,
 };
