@@ -37,7 +37,8 @@ static int DN_PRINTF(2, 3) tolerate(const struct dn_keyfile *f, const char *fmt,
 	va_end(ap);
 	if (f->strict)
 		return dn_fail(-EINVAL, "%s", text);
-	dn_warn("%s", text);
+	if (!f->quiet)
+		dn_warn("%s", text);
 	return 0;
 }
 
@@ -208,7 +209,7 @@ static int parse_text(struct dn_keyfile *f, bool sections)
 }
 
 /* Takes @text, also on failure. */
-static int keyfile_build(struct dn_keyfile **out, char *text, size_t n, const char *path, bool sections, bool strict)
+static int keyfile_build(struct dn_keyfile **out, char *text, size_t n, const char *path, bool sections, bool strict, bool quiet)
 {
 	struct dn_keyfile *f = dn_zalloc(sizeof(*f));
 	int err = -ENOMEM;
@@ -220,6 +221,7 @@ static int keyfile_build(struct dn_keyfile **out, char *text, size_t n, const ch
 	f->text = text;
 	f->text_bytes = n;
 	f->strict = strict;
+	f->quiet = quiet;
 	f->path = dn_strdup(path);
 	f->stripped = dn_zalloc(n + 1);
 	if (!f->path || !f->stripped)
@@ -243,10 +245,11 @@ int dn_keyfile_read(struct dn_keyfile **out, const char *path, bool sections, bo
 
 	if (err)
 		return err;
-	return keyfile_build(out, text, n, path, sections, strict);
+	return keyfile_build(out, text, n, path, sections, strict, false);
 }
 
-int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections, bool strict)
+static int parse_copy(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections, bool strict,
+		      bool quiet)
 {
 	char *copy;
 
@@ -258,15 +261,27 @@ int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const 
 	if (n)
 		memcpy(copy, text, n);
 	copy[n] = '\0';
-	return keyfile_build(out, copy, n, path, sections, strict);
+	return keyfile_build(out, copy, n, path, sections, strict, quiet);
+}
+
+int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections, bool strict)
+{
+	return parse_copy(out, text, n, path, sections, strict, false);
+}
+
+int dn_keyfile_parse_quiet(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections)
+{
+	return parse_copy(out, text, n, path, sections, false, true);
 }
 
 void dn_keyfile_destroy(struct dn_keyfile *f)
 {
 	if (!f)
 		return;
-	for (int i = 0; i < f->n_sections; i++)
+	for (int i = 0; i < f->n_sections; i++) {
 		dn_free(f->sections[i].keys);
+		dn_free(f->sections[i].asked);
+	}
 	dn_free(f->sections);
 	dn_free(f->stripped);
 	dn_free(f->text);
@@ -282,13 +297,36 @@ struct dn_key *dn_section_find(struct dn_section *s, const char *key)
 	return NULL;
 }
 
-static struct dn_key *use(struct dn_section *s, const char *key)
+const struct dn_asked *dn_section_asked(const struct dn_section *s, const char *key)
 {
-	struct dn_key *k = dn_section_find(s, key);
+	for (int i = 0; i < s->n_asked; i++)
+		if (!strcmp(s->asked[i].key, key))
+			return &s->asked[i];
+	return NULL;
+}
 
-	if (k)
-		k->used = true;
-	return k;
+/* The first asker's default is kept. */
+static int note(struct dn_section *s, const struct dn_asked *a)
+{
+	void *asked = s->asked;
+
+	if (dn_section_asked(s, a->key))
+		return 0;
+	if (grow(&asked, s->n_asked, sizeof(*s->asked))) {
+		s->asked_lost = true; /* for those askers who can return no error */
+		return -ENOMEM;
+	}
+	s->asked = asked;
+	s->asked[s->n_asked++] = *a;
+	return 0;
+}
+
+static int use(struct dn_section *s, const struct dn_asked *a, struct dn_key **out)
+{
+	*out = dn_section_find(s, a->key);
+	if (*out)
+		(*out)->used = true;
+	return note(s, a);
 }
 
 /* "path:12: [name] ", without the brackets for a file that has no sections */
@@ -336,10 +374,12 @@ static int key_number(const struct dn_section *s, const struct dn_key *k, enum d
 
 int dn_section_int(struct dn_section *s, const char *key, int64_t def, int64_t min, int64_t max, int64_t *out)
 {
-	struct dn_key *k = use(s, key);
+	struct dn_key *k;
 	int64_t x = 0;
-	int err;
+	int err = use(s, &(struct dn_asked){ .key = key, .kind = DN_KEY_INT, .whole = def }, &k);
 
+	if (err)
+		return err;
 	if (!k) {
 		*out = def;
 		return 0;
@@ -364,10 +404,12 @@ int dn_section_int(struct dn_section *s, const char *key, int64_t def, int64_t m
 
 int dn_section_float(struct dn_section *s, const char *key, double def, double *out)
 {
-	struct dn_key *k = use(s, key);
+	struct dn_key *k;
 	double x = 0;
-	int err;
+	int err = use(s, &(struct dn_asked){ .key = key, .kind = DN_KEY_FLOAT, .number = def }, &k);
 
+	if (err)
+		return err;
 	if (!k) {
 		*out = def;
 		return 0;
@@ -380,9 +422,17 @@ int dn_section_float(struct dn_section *s, const char *key, double def, double *
 
 const char *dn_section_text(struct dn_section *s, const char *key, const char *def)
 {
-	struct dn_key *k = use(s, key);
+	struct dn_key *k;
 
+	(void)use(s, &(struct dn_asked){ .key = key, .kind = DN_KEY_TEXT, .text = def }, &k);
 	return k ? k->value : def;
+}
+
+void dn_section_idle(struct dn_section *s, const char *key)
+{
+	struct dn_key *k;
+
+	(void)use(s, &(struct dn_asked){ .key = key, .kind = DN_KEY_IDLE }, &k);
 }
 
 /* Ends the elements of a copy of the value of @k, so that each can be parsed on its own. */
@@ -413,13 +463,15 @@ static int split_list(const struct dn_section *s, const struct dn_key *k, char *
 static int read_list(struct dn_section *s, const char *key, size_t size, bool whole,
 		     enum dn_number (*parse)(const char *text, void *array, int i), void **out, int *n)
 {
-	struct dn_key *k = use(s, key);
+	struct dn_key *k;
 	void *array = NULL;
 	char *texts = NULL;
 	char *at;
 	int count = 0;
-	int err;
+	int err = use(s, &(struct dn_asked){ .key = key, .kind = whole ? DN_KEY_INTS : DN_KEY_FLOATS }, &k);
 
+	if (err)
+		return err;
 	if (!k) {
 		*out = NULL;
 		*n = 0;
@@ -501,6 +553,9 @@ int dn_keyfile_unused(struct dn_keyfile *f)
 	for (int i = 0; i < f->n_sections; i++) {
 		const struct dn_section *s = &f->sections[i];
 
+		if (s->asked_lost)
+			return dn_fail(-ENOMEM, PATH_F ":%d: [" WORD_F "] no memory to note which keys are read", f->path,
+				       s->line, s->name);
 		for (int j = 0; j < s->n_keys; j++) {
 			int err;
 

@@ -65,7 +65,7 @@ int dn_keys_fixed(struct dn_section *s, const struct dn_key_fixed *t, int n)
 void dn_keys_ignore(struct dn_section *s, const char *const *keys, int n)
 {
 	for (int i = 0; i < n; i++)
-		(void)dn_section_text(s, keys[i], NULL);
+		dn_section_idle(s, keys[i]);
 }
 
 /* --- for setup() --- */
@@ -333,7 +333,7 @@ static int share_key(struct dn_layer *l, struct dn_section *s)
 
 	l->owner = l->index;
 	l->uses = 1;
-	if (!dn_section_find(s, "share_index"))
+	if (!dn_section_text(s, "share_index", NULL))
 		return 0;
 	err = dn_section_int(s, "share_index", 0, -NET_MAX_LAYERS, NET_MAX_LAYERS, &v);
 	if (!err)
