@@ -457,7 +457,7 @@ static int read_events(const char *name, char *kinds, size_t cap)
 
 static void a_resumed_run_goes_on_in_its_log(void)
 {
-	char kinds[100], want[40];
+	char kinds[100], want[40], warnings[4096];
 	char *text;
 	int fd;
 
@@ -488,6 +488,17 @@ static void a_resumed_run_goes_on_in_its_log(void)
 	train_run(HEAD(4) BODY, "log", "log/tiny.ckpt/4", 0, 0, "run3.log", NULL);
 	CHECK_EQ(read_events("run3.log", kinds, sizeof(kinds)), 0);
 	CHECK_STR(kinds, "Rssse");
+	/* one of before there were ids may be its own; another run's is not */
+	put_file("run4.log", "{\"v\":1,\"event\":\"start\",\"cfg\":\"x\"}\n");
+	train_run(HEAD(4) BODY, "log", "log/tiny.ckpt/4", 0, 0, "run4.log", warnings);
+	CHECK_EQ(read_events("run4.log", kinds, sizeof(kinds)), 0);
+	CHECK_STR(kinds, "SRssse");
+	CU_ASSERT_PTR_NULL(strstr(warnings, "run4.log"));
+	put_file("run5.log", "{\"v\":1,\"event\":\"start\",\"run\":\"00000000000000ab\",\"cfg\":\"x\"}\n");
+	train_run(HEAD(4) BODY, "log", "log/tiny.ckpt/4", 0, 0, "run5.log", warnings);
+	CHECK_EQ(read_events("run5.log", kinds, sizeof(kinds)), 0);
+	CHECK_STR(kinds, "Rssse");
+	CU_ASSERT_PTR_NOT_NULL(strstr(warnings, "run5.log: is the log of another run (00000000000000ab): begun anew"));
 	/* a new run begins a new one */
 	train_run(HEAD(1) BODY, "log", NULL, 0, 0, "run.log", NULL);
 	CHECK_EQ(read_events("run.log", kinds, sizeof(kinds)), 0);

@@ -3,14 +3,44 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "io/json.h"
 #include "train/log_priv.h"
 
-/* A run that was killed while it wrote leaves a line without its end, which is no object: the next one must not be glued to it. */
+#define START "{\"v\":1,\"event\":\"start\""
+#define RUN ",\"run\":\""
+
+/* Whose log is it? The id in the last start event of a regular file; 0: none there, or one of before there were ids. */
+static uint64_t run_of_log(const char *path)
+{
+	char piece[256];
+	bool at_start = true;
+	uint64_t run = 0;
+	struct stat st;
+	FILE *f;
+
+	if (stat(path, &st) || !S_ISREG(st.st_mode))
+		return 0;
+	f = fopen(path, "re");
+	while (f && fgets(piece, sizeof(piece), f)) {
+		if (at_start && dn_starts(piece, START)) {
+			const char *id = piece + strlen(START);
+
+			run = dn_starts(id, RUN) ? strtoull(id + strlen(RUN), NULL, 16) : 0;
+		}
+		at_start = strchr(piece, '\n') != NULL;
+	}
+	if (f)
+		(void)fclose(f);
+	return run;
+}
+
+/* A run that was killed while it wrote leaves a line without its end, which is no object: the next must not be glued to it. */
 static int cut_last_line(const char *path)
 {
 	struct stat st;
@@ -43,12 +73,16 @@ static int cut_last_line(const char *path)
 	return err;
 }
 
-int log_open(struct log *l, const char *path, bool append)
+int log_open(struct log *l, const char *path, uint64_t resumed)
 {
+	uint64_t whose = resumed ? run_of_log(path) : 0;
+	bool append = resumed && (!whose || whose == resumed);
 	int fd, err = append ? cut_last_line(path) : 0;
 
 	if (err)
 		return err;
+	if (resumed && !append)
+		dn_warn("-log %s: is the log of another run (%016" PRIx64 "): begun anew", path, whose);
 	/* not blocking: a pipe that nobody reads is an error, not a wait for ever */
 	fd = open(path, O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_NONBLOCK | O_CLOEXEC, 0666);
 	l->path = path;
@@ -188,11 +222,9 @@ int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g,
 	net->dev->be->facts(net->dev, &facts);
 	net->store.ops->report(net->store.self, &report);
 	line_start(l);
-	err = dn_buf_printf(b, "{\"v\":1,\"event\":\"start\"");
+	err = dn_buf_printf(b, START RUN "%016" PRIx64 "\",\"batches_done\":%" PRId64, run, batches);
 	if (!err)
 		err = add_text(b, "cfg", net->cfg->file->path);
-	if (!err)
-		err = dn_buf_printf(b, ",\"run\":\"%016" PRIx64 "\",\"batches_done\":%" PRId64, run, batches);
 	if (!err && c->resume)
 		err = add_text(b, "resume", c->resume);
 	if (!err)

@@ -26,8 +26,9 @@ struct log_end {
 	const struct log_rank *ranks; /* [world] */
 };
 
-/** log_open() - @append: go on behind what a regular file holds; a last line that was cut short goes */
-int log_open(struct log *l, const char *path, bool append);
+/** log_open() - @resumed, 0 = a new run: go on behind what a regular file holds of this run; a last line that was cut short goes.
+ * Another run's log is begun anew, as by a new run. */
+int log_open(struct log *l, const char *path, uint64_t resumed);
 /** log_close() - the first error of closing, when @err is 0; legal on a closed one */
 int log_close(struct log *l, int err);
 /** log_start() - @batches: done before this start */

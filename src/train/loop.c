@@ -214,7 +214,7 @@ static int prepare_files(struct dn_loop *l)
 	if (err)
 		return err;
 	if (l->log_path && l->g.rank == 0) {
-		err = log_open(&l->log, l->log_path, l->resume != NULL);
+		err = log_open(&l->log, l->log_path, l->resume ? l->run : 0);
 		if (!err)
 			err = log_start(&l->log, l->net, &l->g, &l->c, l->run, dn_loop_batch_number(l));
 	}
