@@ -2,6 +2,7 @@
 #ifndef DN_TESTS_NET_HELP_H
 #define DN_TESTS_NET_HELP_H
 #include <errno.h>
+#include <math.h>
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -18,6 +19,41 @@ struct net_help {
 	char warnings[4096];
 };
 
+/* The pass that a test makes over a net: found by the net, so that a test may change it between passes. */
+#define NET_HELP_MAX 64
+static struct {
+	struct dn_net *net;
+	struct dn_pass pass;
+} net_help_passes[NET_HELP_MAX];
+
+__attribute__((unused)) static struct dn_pass *pass_of(const struct dn_net *net)
+{
+	for (int i = 0; i < NET_HELP_MAX; i++)
+		if (net_help_passes[i].net == net)
+			return &net_help_passes[i].pass;
+	return NULL;
+}
+
+static void net_help_pass(struct net_help *t, struct dn_pass pass)
+{
+	for (int i = 0; i < NET_HELP_MAX; i++)
+		if (!net_help_passes[i].net) {
+			net_help_passes[i].net = t->net;
+			net_help_passes[i].pass = pass;
+			return;
+		}
+	CU_FAIL_FATAL("too many nets at once");
+}
+
+/* of the last pass */
+__attribute__((unused)) static double net_loss(struct dn_net *net)
+{
+	double loss = NAN;
+
+	CHECK_OK(dn_net_loss(net, pass_of(net), &loss));
+	return loss;
+}
+
 static void net_help_sink(void *arg, const char *line)
 {
 	struct net_help *t = arg;
@@ -29,13 +65,13 @@ static void net_help_sink(void *arg, const char *line)
 /* dn_net_build only. On an error the message stays and everything is closed. */
 static int net_help_build(struct net_help *t, const char *backend, const char *text, const struct dn_net_options *opt)
 {
-	const struct dn_net_options def = { .world = 1, .train = true, .seed = 7, .keep_output = -1 };
+	const struct dn_net_options def = { .world = 1, .train = true, .seed = 7 };
 	const struct dn_backend *be = dn_backend_find(backend);
 	int err;
 
 	memset(t, 0, sizeof(*t));
 	CU_ASSERT_PTR_NOT_NULL_FATAL(be);
-	err = be->open(1, &t->dev);
+	err = be->open(DN_CPU(1), &t->dev);
 	if (err)
 		return err;
 	dn_log_sink(net_help_sink, t);
@@ -48,6 +84,8 @@ static int net_help_build(struct net_help *t, const char *backend, const char *t
 		be->close(t->dev);
 		t->cfg = NULL;
 		t->dev = NULL;
+	} else {
+		net_help_pass(t, (struct dn_pass){ 0 });
 	}
 	return err;
 }
@@ -57,6 +95,9 @@ static void net_help_close(struct net_help *t)
 	dn_log_sink(NULL, NULL);
 	if (!t->dev)
 		return;
+	for (int i = 0; i < NET_HELP_MAX; i++)
+		if (net_help_passes[i].net == t->net)
+			net_help_passes[i].net = NULL;
 	dn_net_destroy(t->net);
 	dn_cfg_destroy(t->cfg);
 	t->dev->be->close(t->dev);
@@ -95,9 +136,7 @@ __attribute__((unused)) static int net_help_ready(struct net_help *t, bool one_h
 	memset(net->arena, 0xff, net->activations_bytes);
 	if (net->workspace)
 		memset(net->workspace, 0xff, net->workspace_bytes);
-	net->input = t->input;
-	net->truth = t->truth;
-	net->training = net->opt.train;
+	*pass_of(net) = (struct dn_pass){ .phase = net->opt.train ? DN_TRAIN : DN_INFER, .input = t->input, .truth = t->truth };
 	return 0;
 }
 

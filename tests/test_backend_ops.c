@@ -21,7 +21,7 @@ static void rigs_open(void)
 
 		r->be = dn_backend_find(k == REF ? "ref" : "cpu");
 		CU_ASSERT_PTR_NOT_NULL_FATAL(r->be);
-		CHECK_OK_FATAL(r->be->open(k == CPU2 ? 2 : 1, &r->dev));
+		CHECK_OK_FATAL(r->be->open(DN_CPU(k == CPU2 ? 2 : 1), &r->dev));
 		CHECK_OK_FATAL(r->be->stream_create(r->dev, DN_STREAM_COMPUTE, "compute", &r->st));
 	}
 }
@@ -111,14 +111,20 @@ static int call_transpose(const struct rig *r, const void *arg, const float *x, 
 	return r->be->transpose(r->st, s[0], s[1], s[2], x, out, acc);
 }
 
+struct crop_case {
+	struct dn_crop_desc d;
+	struct dn_numbers num;
+};
+
 static int call_crop(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
-	return r->be->crop_forward(r->st, arg, x, out);
+	return r->be->crop_forward(r->st, &((const struct crop_case *)arg)->d, &((const struct crop_case *)arg)->num, x, out);
 }
 
 static int call_uncrop(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
-	return r->be->crop_backward(r->st, arg, x, out, acc);
+	return r->be->crop_backward(r->st, &((const struct crop_case *)arg)->d, &((const struct crop_case *)arg)->num, x, out,
+				    acc);
 }
 
 static int call_average(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
@@ -138,11 +144,11 @@ static void ops_that_move_points_equal_ref(void)
 	static const struct dn_reorg_desc reorg[] = {
 		{ 1, 1, 1, 1, 1 }, { 2, 8, 3, 5, 2 }, { 3, 18, 30, 31, 3 }, { 2, 4, 1, 7, 2 }
 	};
-	static const struct dn_crop_desc crop[] = {
-		{ 2, 3, 9, 7, 5, 4, 2, -1, true, true, 7, 3, 11 },
-		{ 5, 3, 60, 70, 50, 64, 1, 0, true, false, 7, 3, 0 },
-		{ 1, 1, 3, 3, 3, 3, 2, -1, true, true, 1, 1, 1 },
-		{ 2, 2, 9, 8, 4, 5, 2, -1, false, true, 7, 3, 11 },
+	static const struct crop_case crop[] = {
+		{ { 2, 3, 9, 7, 5, 4, 2, -1, true, true, 3 }, { .seed = 7, .first_image = 11 } },
+		{ { 5, 3, 60, 70, 50, 64, 1, 0, true, false, 3 }, { .seed = 7 } },
+		{ { 1, 1, 3, 3, 3, 3, 2, -1, true, true, 1 }, { .seed = 1, .first_image = 1 } },
+		{ { 2, 2, 9, 8, 4, 5, 2, -1, false, true, 3 }, { .seed = 7, .first_image = 11 } },
 	};
 	static const struct dn_pool_desc pool[] = {
 		{ .n = 2, .c = 3, .h = 5, .w = 4, .oh = 5, .ow = 4, .size = 2, .stride = 1, .pad = 1 },
@@ -165,8 +171,8 @@ static void ops_that_move_points_equal_ref(void)
 		compare(call_wide, &reorg[i], n, 0, n, 2e-7);
 	}
 	for (int i = 0; i < 4; i++) {
-		int64_t planes = crop[i].n * crop[i].c, in = planes * crop[i].h * crop[i].w,
-			out = planes * crop[i].oh * crop[i].ow;
+		const struct dn_crop_desc *d = &crop[i].d;
+		int64_t planes = d->n * d->c, in = planes * d->h * d->w, out = planes * d->oh * d->ow;
 
 		compare(call_crop, &crop[i], in, 0, out, 2e-7);
 		compare(call_uncrop, &crop[i], out, 0, in, 2e-7);
@@ -435,21 +441,8 @@ static void local_of_cpu_equals_ref(void)
 
 /* --- Adam --- */
 
-static void adam_bits_are_those_of_the_expression_at_any_position(void)
+static void adam_case(const struct dn_adam *o, const struct dn_numbers *num, float scale, float decay, float shrink)
 {
-	static const struct dn_adam a = {
-		.scale = 1.f / 24,
-		.rate = .003f,
-		.beta1 = .9f,
-		.one_minus_beta1 = .1f,
-		.beta2 = .999f,
-		.one_minus_beta2 = .001f,
-		.correct1 = 5.2631579f,
-		.correct2 = 500.25f,
-		.eps = 1e-7f,
-		.decay = .0005f,
-		.shrink = .9999f,
-	};
 	static const int64_t offset[] = { 0, 1, 3, 5, 16, 17 };
 	int64_t n = 40000;
 	float *w, *m, *v, *g, *ww, *mm, *vv;
@@ -468,31 +461,31 @@ static void adam_bits_are_those_of_the_expression_at_any_position(void)
 	memcpy(ww, w, (size_t)n * 4);
 	memcpy(mm, m, (size_t)n * 4);
 	memcpy(vv, v, (size_t)n * 4);
-	CHECK_OK(rigs[CPU2].be->adam(rigs[CPU2].st, n, ww, mm, vv, g, &a));
+	CHECK_OK(rigs[CPU2].be->adam(rigs[CPU2].st, n, o, num, ww, mm, vv, g));
 	for (int64_t i = 0; i < n; i++) { /* rounded at every step */
-		volatile float gs = a.scale * g[i], dw = a.decay * w[i], u = gs - dw, uu = u * u;
-		volatile float m0 = a.beta1 * m[i], m1 = a.one_minus_beta1 * u, p = m0 + m1;
-		volatile float v0 = a.beta2 * v[i], v1 = a.one_minus_beta2 * uu, q = v0 + v1;
-		volatile float up = p * a.correct1, down = q * a.correct2, root = sqrtf(down), under = root + a.eps,
-			       step = up / under;
-		volatile float s0 = a.shrink * w[i], s1 = a.rate * step, e = s0 + s1;
+		volatile float gs = scale * g[i], dw = decay * w[i], u = gs - dw, uu = u * u;
+		volatile float m0 = .9f * m[i], m1 = (float)(1 - .9) * u, p = m0 + m1;
+		volatile float v0 = .999f * v[i], v1 = (float)(1 - .999) * uu, q = v0 + v1;
+		volatile float up = p * (float)num->correct1, down = q * (float)num->correct2, root = sqrtf(down),
+			       under = root + 1e-7f, step = up / under;
+		volatile float s0 = shrink * w[i], s1 = (float)(num->rate * o->lr_scale) * step, e = s0 + s1;
 
 		CU_ASSERT_FATAL(mm[i] == p && vv[i] == q && ww[i] == e);
 	}
 	CU_ASSERT(ww[5] == 0 && mm[5] == 0 && vv[5] == 0);
-	for (size_t o = 0; o < sizeof(offset) / sizeof(offset[0]); o++)
+	for (size_t k = 0; k < sizeof(offset) / sizeof(offset[0]); k++)
 		for (int64_t at = 0; at < n; at += 13001) {
 			int64_t len = n - at < 13001 ? n - at : 13001;
 			float *pw = floats(len + 32), *pm = floats(len + 32), *pv = floats(len + 32), *pg = floats(len + 32);
-			float *qw = pw + offset[o], *qm = pm + (offset[o] * 3) % 16, *qv = pv + offset[o],
-			      *qg = pg + (offset[o] * 7) % 16;
-			const struct rig *r = &rigs[o % RIGS];
+			float *qw = pw + offset[k], *qm = pm + (offset[k] * 3) % 16, *qv = pv + offset[k],
+			      *qg = pg + (offset[k] * 7) % 16;
+			const struct rig *r = &rigs[k % RIGS];
 
 			memcpy(qw, w + at, (size_t)len * 4);
 			memcpy(qm, m + at, (size_t)len * 4);
 			memcpy(qv, v + at, (size_t)len * 4);
 			memcpy(qg, g + at, (size_t)len * 4);
-			CHECK_OK(r->be->adam(r->st, len, qw, qm, qv, qg, &a));
+			CHECK_OK(r->be->adam(r->st, len, o, num, qw, qm, qv, qg));
 			CHECK_BITS(qw, ww + at, (size_t)len * 4);
 			CHECK_BITS(qm, mm + at, (size_t)len * 4);
 			CHECK_BITS(qv, vv + at, (size_t)len * 4);
@@ -509,6 +502,20 @@ static void adam_bits_are_those_of_the_expression_at_any_position(void)
 	dn_free(mm);
 	dn_free(vv);
 	rigs_close();
+}
+
+static void adam_bits_are_those_of_the_expression_at_any_position(void)
+{
+	static const struct dn_adam coupled = { .lr_scale = 2, .beta1 = .9, .beta2 = .999, .eps = 1e-7, .decay = .0005 };
+	static const struct dn_adam decoupled = {
+		.lr_scale = 2, .beta1 = .9, .beta2 = .999, .eps = 1e-7, .decay = .0005, .decoupled = true
+	};
+	static const struct dn_numbers num = {
+		.rate = .003, .images = 24, .factor = .5, .correct1 = 5.2631579, .correct2 = 500.25
+	};
+
+	adam_case(&coupled, &num, (float)(.5 / 24), .0005f, 1);
+	adam_case(&decoupled, &num, (float)(.5 / 24), 0, (float)(1 - .003 * 2 * .0005));
 }
 
 /* --- bad descriptions --- */
@@ -535,7 +542,7 @@ static void bad_descriptions_are_refused(void)
 		CHECK_FAILS(r->be->reorg(r->st, &(struct dn_reorg_desc){ 1, 3, 2, 2, 2 }, true, x, y, false), -EINVAL,
 			    "reorg: stride 2");
 		CHECK_FAILS(r->be->crop_forward(r->st, &(struct dn_crop_desc){ .n = 1, .c = 1, .h = 2, .w = 2, .oh = 3, .ow = 1 },
-						x, y),
+						&(struct dn_numbers){ 0 }, x, y),
 			    -EINVAL, "crop: 1x3 of 2x2");
 		CHECK_FAILS(r->be->lrn_forward(r->st, &(struct dn_lrn_desc){ 1, 2, 2, 0, 1, 1, 1 }, x, y, y), -EINVAL, "lrn");
 		CHECK_FAILS(r->be->local_forward(r->st, &(struct dn_conv_desc){ .n = 1 }, x, x, y), -EINVAL, "local");

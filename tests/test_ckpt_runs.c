@@ -30,7 +30,7 @@ static bool there(const char *name)
 
 static void open_net(struct net_help *t, const char *cfg, bool legacy)
 {
-	struct dn_net_options o = { .world = 1, .train = true, .seed = 7, .keep_output = -1, .legacy_bn = legacy };
+	struct dn_net_options o = { .world = 1, .train = true, .seed = 7, .legacy_bn = legacy };
 
 	CHECK_OK_FATAL(net_help_build(t, "ref", cfg, &o));
 	CHECK_OK_FATAL(net_help_ready(t, true));

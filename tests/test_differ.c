@@ -1,4 +1,5 @@
 /* graph: in what two cfgs make other nets, key by key of every type of layer. */
+#include "base/keyrule.h"
 #include "net_help.h"
 
 #define NET "[net]\nbatch=2\nwidth=8\nheight=8\nchannels=4\n"
@@ -97,19 +98,15 @@ static bool free_key(const char *type, const char *key)
 			return true;
 	if (!strcmp(type, "cost"))
 		return !strcmp(key, "ratio") || !strcmp(key, "noobj") || !strcmp(key, "thresh");
-	return !strcmp(type, "crop") && !strcmp(key, "shift");
+	return !strcmp(type, "crop") &&
+	       (!strcmp(key, "shift") || !strcmp(key, "angle") || !strcmp(key, "saturation") || !strcmp(key, "exposure"));
 }
 
-static bool is_default(const struct dn_asked *a, const char *value)
+static bool is_default(const struct dn_key_rule *r, const char *value)
 {
-	switch (a->kind) {
-	case DN_KEY_INT:
-		return atoll(value) == a->whole;
-	case DN_KEY_FLOAT:
-		return strtod(value, NULL) == a->number;
-	default:
-		return a->text && !strcmp(a->text, value);
-	}
+	return r->def && (r->kind == DN_KEY_TEXT ? !strcmp(r->def, value)
+						 : !(strtod(value, NULL) > strtod(r->def, NULL)) &&
+							   !(strtod(value, NULL) < strtod(r->def, NULL)));
 }
 
 /* @out: the net of row @i with KEY=VALUE in the section, in place of what is there */
@@ -125,7 +122,20 @@ static void with_key(int i, const char *key, const char *value, char *out, size_
 	snprintf(out + n, cap - n, "%s", types[i].after);
 }
 
-/* What a type reads is what its net computes, unless it is free: any key that it asks for is compared, without being named. */
+/* Another value of a key than it has in row @i: the default's, and something more */
+static void other_value(const struct dn_key_rule *r, char *out, size_t cap)
+{
+	if (!strcmp(r->key, "share_index") || r->kind == DN_KEY_INTS)
+		snprintf(out, cap, "-7");
+	else if (r->kind == DN_KEY_INT)
+		snprintf(out, cap, "%lld", (r->def ? atoll(r->def) : 0) + 77);
+	else if (r->kind == DN_KEY_TEXT)
+		snprintf(out, cap, "another");
+	else
+		snprintf(out, cap, "%.9g", (r->def ? strtod(r->def, NULL) : 0) + .375);
+}
+
+/* What a type reads is what its net computes, unless it is free: any key of its tables is compared, without being named. */
 static void every_key_that_a_type_reads_is_compared_or_free(void)
 {
 	int compared = 0, left = 0;
@@ -140,38 +150,64 @@ static void every_key_that_a_type_reads_is_compared_or_free(void)
 		for (int k = 0; k < t.cfg->file->n_sections; k++)
 			if (!strcmp(t.cfg->file->sections[k].name, types[i].type))
 				s = &t.cfg->file->sections[k];
-		CU_ASSERT_TRUE_FATAL(s && s->n_asked > 6); /* those of every layer at least */
-		for (int k = 0; k < s->n_asked; k++) {
-			const struct dn_asked *a = &s->asked[k];
-			bool is_free = free_key(types[i].type, a->key) || a->kind == DN_KEY_IDLE;
-			char value[64] = "another", where[200];
-			struct found f;
+		CU_ASSERT_TRUE_FATAL(s && s->rules[0]);
+		for (int table = 0; table < 2; table++) {
+			for (const struct dn_key_rule *r = s->rules[table]; r && r->key; r++) {
+				const struct dn_key *have = dn_section_find(s, r->key);
+				bool is_free = free_key(types[i].type, r->key) || r->kind == DN_KEY_NOTHING;
+				char value[64], where[200];
+				struct found f;
 
-			if (a->kind == DN_KEY_INT)
-				snprintf(value, sizeof(value), "%lld", (long long)a->whole + 77);
-			else if (a->kind == DN_KEY_FLOAT)
-				snprintf(value, sizeof(value), "%.9g", a->number + .375);
-			else if (a->kind == DN_KEY_INTS || !strcmp(a->key, "share_index"))
-				snprintf(value, sizeof(value), "-7");
-			with_key(i, a->key, value, text, sizeof(text));
-			if (against(&t, text, &f) != !is_free)
-				fprintf(stderr, "[%s] %s=%s: %d differences: %s\n", types[i].type, a->key, value, f.n, f.first);
-			CHECK_EQ(f.n, !is_free);
-			snprintf(where, sizeof(where), "t.cfg:%d: [%s] ",
-				 dn_section_find(s, a->key) ? dn_section_find(s, a->key)->line : s->line, types[i].type);
-			CU_ASSERT_TRUE(is_free || dn_starts(f.first, where));
-			CU_ASSERT_TRUE(is_free || strstr(f.first, value));
-			compared += !is_free;
-			left += is_free;
-			/* and a key that only one of the two has, where the default does not say the same */
-			if (dn_section_find(s, a->key) && !is_free) {
-				with_key(i, a->key, NULL, text, sizeof(text));
-				CHECK_EQ(against(&t, text, &f), !is_default(a, dn_section_find(s, a->key)->value));
+				other_value(r, value, sizeof(value));
+				with_key(i, r->key, value, text, sizeof(text));
+				if (against(&t, text, &f) != !is_free)
+					fprintf(stderr, "[%s] %s=%s: %d differences: %s\n", types[i].type, r->key, value, f.n,
+						f.first);
+				CHECK_EQ(f.n, !is_free);
+				snprintf(where, sizeof(where), "t.cfg:%d: [%s] ", have ? have->line : s->line, types[i].type);
+				CU_ASSERT_TRUE(is_free || dn_starts(f.first, where));
+				CU_ASSERT_TRUE(is_free || strstr(f.first, value));
+				compared += !is_free;
+				left += is_free;
+				/* and a key that only one of the two has, where the default does not say the same */
+				if (!have || is_free || (!r->def && r->kind == DN_KEY_INT))
+					continue;
+				with_key(i, r->key, NULL, text, sizeof(text));
+				CHECK_EQ(against(&t, text, &f), !is_default(r, have->value));
 			}
 		}
 		net_help_close(&t);
 	}
 	CU_ASSERT_TRUE(compared > 220 && left > 6 * DN_N(types));
+}
+
+/* Without a default in its table a key of one number has one that follows, or none: all that follow are known. */
+static void defaults_that_follow_from_other_keys_are_worked_out(void)
+{
+	static const char *const follow[] = { "stride_x", "stride_y", "size", "padding" };
+
+	for (int i = 0; dn_layer_table[i]; i++)
+		for (const struct dn_key_rule *r = dn_layer_table[i]->keys; r && r->key; r++) {
+			bool known = r->def || !r->otherwise;
+
+			for (int k = 0; k < DN_N(follow); k++)
+				known = known || !strcmp(follow[k], r->key);
+			if (!known)
+				fprintf(stderr, "[%s] %s: the default of \"%s\" is not worked out\n", dn_layer_table[i]->name,
+					r->key, r->otherwise);
+			CU_ASSERT_TRUE(known);
+		}
+#define POOL(keys) NET "[maxpool]\n" keys "[conv]\n"
+	compare(POOL("stride=2\n"), POOL("stride=2\nsize=2\npadding=1\nstride_x=2\nstride_y=2\n"), 0, "");
+	compare(POOL("stride=2\nsize=2\npadding=1\nstride_x=2\nstride_y=2\n"), POOL("stride=2\n"), 0, "");
+	compare(POOL("stride=2\n"), POOL("stride=2\nsize=3\n"), 1, "t.cfg:6: [maxpool] has no size, so 2; was saved with size=3");
+	compare(POOL("stride=2\nsize=3\n"), POOL("stride=2\n"), 1, "t.cfg:8: [maxpool] size=3; was saved without it, so 2");
+	compare(POOL("stride=2\nsize=3\n"), POOL("stride=2\nsize=3\npadding=1\n"), 1,
+		"[maxpool] has no padding, so 2; was saved with padding=1");
+	compare(POOL("size=3\nstride=2\npadding=1\n"), POOL("stride=2\n"), 1, "size=3; was saved without it, so 2");
+	compare(POOL("size=1\n"), POOL("size=x\n"), 1, "size=1; was saved with x");
+	compare(NET "[conv]\nstride=2\n", NET "[conv]\nstride=2\nstride_x=2\nstride_y=02\n", 0, "");
+	compare(NET "[conv]\nstride=2\n", NET "[conv]\nstride_x=2\nstride_y=2\n", 1, "stride=2; was saved without it, so 1");
 }
 
 static void the_keys_of_net_are_compared_but_for_those_of_training(void)
@@ -268,12 +304,12 @@ static void other_writing_of_the_same_net_is_no_difference(void)
 
 static void markers_and_plugin_sections_do_not_count(void)
 {
-	const struct dn_net_options o = { .world = 1, .train = true, .seed = 7, .keep_output = -1 };
+	const struct dn_net_options o = { .world = 1, .train = true, .seed = 7 };
 	const char *text = NET "[shard]\nlimit=2\n[block]\nname=a\n[conv]\n[block]\n[conv]\n";
 	struct net_help t = { 0 };
 	struct found f;
 
-	CHECK_OK_FATAL(dn_backend_find("ref")->open(1, &t.dev));
+	CHECK_OK_FATAL(dn_backend_find("ref")->open(DN_CPU(1), &t.dev));
 	CHECK_OK_FATAL(dn_cfg_parse(&t.cfg, text, strlen(text), "t.cfg", false));
 	CHECK_OK_FATAL(dn_cfg_claim(t.cfg, "shard"));
 	CHECK_OK_FATAL(dn_net_build(&t.net, t.cfg, t.dev, &o));
@@ -325,31 +361,6 @@ static void the_listener_may_end_it(void)
 	net_help_close(&t);
 }
 
-/* A note of what a section reads is as due as the value: without memory for it the net is not built. */
-static void a_net_that_is_built_has_noted_its_keys(void)
-{
-	int failed = 0;
-
-	for (uint64_t n = 1; n < 2000; n++) {
-		struct net_help t;
-		struct found f;
-		int err;
-
-		dn_mem_fail_at(n);
-		err = net_help_build(&t, "ref", NET "[conv]\nactivation=relu\n[maxpool]\nsize=2\nstride=2\n[softmax]\n", NULL);
-		dn_mem_fail_at(0);
-		if (err) {
-			CHECK_EQ(err, -ENOMEM);
-			failed++;
-			continue;
-		}
-		CHECK_EQ(against(&t, NET "[conv]\n[maxpool]\nsize=3\nstride=2\n[softmax]\ntemperature=2\n", &f), 3);
-		net_help_close(&t);
-		break;
-	}
-	CU_ASSERT_TRUE(failed > 60 && failed < 1900);
-}
-
 static void a_quiet_parse_warns_of_nothing(void)
 {
 	const char *text = "[net]\ninputs=2\nnonsense\n=3\nempty=\ninputs=4\n";
@@ -373,13 +384,13 @@ static void a_quiet_parse_warns_of_nothing(void)
 static const struct check_case cases[] = {
 	CASE(every_type_of_layer_is_in_this_test),
 	CASE(every_key_that_a_type_reads_is_compared_or_free),
+	CASE(defaults_that_follow_from_other_keys_are_worked_out),
 	CASE(the_keys_of_net_are_compared_but_for_those_of_training),
 	CASE(other_writing_of_the_same_net_is_no_difference),
 	CASE(markers_and_plugin_sections_do_not_count),
 	CASE(other_layers_are_named_and_end_the_comparison),
 	CASE(lists_of_layers_are_compared_by_the_layers_they_name),
 	CASE(the_listener_may_end_it),
-	CASE(a_net_that_is_built_has_noted_its_keys),
 	CASE(a_quiet_parse_warns_of_nothing),
 	{ NULL, NULL },
 };

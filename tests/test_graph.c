@@ -50,10 +50,10 @@ static void sections_that_are_no_layer_are_errors_with_their_line(void)
 
 static int build_claimed(struct net_help *t, const char *text, const char *claim)
 {
-	const struct dn_net_options opt = { .world = 1, .keep_output = -1 };
+	const struct dn_net_options opt = { .world = 1 };
 
 	memset(t, 0, sizeof(*t));
-	CHECK_OK(dn_backend_find("ref")->open(1, &t->dev));
+	CHECK_OK(dn_backend_find("ref")->open(DN_CPU(1), &t->dev));
 	CHECK_OK(dn_cfg_parse(&t->cfg, text, strlen(text), "t.cfg", false));
 	dn_log_sink(net_help_sink, t);
 	if (claim)
@@ -74,7 +74,7 @@ static void claimed_and_read_sections_are_skipped_without_warning(void)
 	CHECK_FAILS(build_claimed(&t, text, "other"), -ENOTSUP, "t.cfg:6: [fsdp]");
 	CHECK_FAILS(dn_cfg_claim(t.cfg, "conv"), -EEXIST, "[conv]");
 	CHECK_EQ(dn_section_int(dn_cfg_section(t.cfg, "fsdp", &err), "limit", 1, 1, 9, &(int64_t){ 0 }), 0);
-	CHECK_OK(dn_net_build(&t.net, t.cfg, t.dev, &(struct dn_net_options){ .world = 1, .keep_output = -1 }));
+	CHECK_OK(dn_net_build(&t.net, t.cfg, t.dev, &(struct dn_net_options){ .world = 1 }));
 	net_help_close(&t);
 }
 
@@ -236,7 +236,7 @@ static const struct {
 
 static void weights_of_stock_cfgs_have_the_known_sizes(void)
 {
-	const struct dn_net_options opt = { .world = 1, .batch = 1, .subdivisions = 1, .train = true, .keep_output = -1 };
+	const struct dn_net_options opt = { .world = 1, .batch = 1, .subdivisions = 1, .train = true };
 
 	for (size_t i = 0; i < sizeof(stock) / sizeof(stock[0]); i++) {
 		char path[256], *text;
@@ -271,7 +271,7 @@ static void vgg16_has_the_published_number_of_parameters(void)
 				   : dn_buf_printf(&b, "[maxpool]\nsize=2\nstride=2\n"));
 	CHECK_OK(dn_buf_printf(
 		&b, "[conn]\noutput=4096\n[dropout]\n[conn]\noutput=4096\n[dropout]\n[conn]\noutput=1000\n[softmax]\n"));
-	CHECK_OK_FATAL(net_help_build(&t, "ref", b.s, &(struct dn_net_options){ .world = 1, .keep_output = -1 }));
+	CHECK_OK_FATAL(net_help_build(&t, "ref", b.s, &(struct dn_net_options){ .world = 1 }));
 	CHECK_EQ(t.net->n_trained, 138357544); /* Simonyan and Zisserman: 138 million */
 	CHECK_EQ(t.net->n_buffers, 0);
 	CHECK_EQ(t.net->flops / 2, 15470264320); /* multiply-adds: 15346630656 in convolutions, 123633664 in the rest */
@@ -314,7 +314,7 @@ static void params_stand_in_file_order_with_their_marks(void)
 static void batch_is_split_over_subdivisions_and_ranks(void)
 {
 	static const char text[] = "[net]\nbatch=8\nsubdivisions=3\ninputs=2\n[conn]\n";
-	struct dn_net_options opt = { .world = 1, .train = true, .keep_output = -1 };
+	struct dn_net_options opt = { .world = 1, .train = true };
 	struct net_help t;
 
 	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &opt));
@@ -340,7 +340,7 @@ static void batch_is_split_over_subdivisions_and_ranks(void)
 	opt.batch = 1;
 	CHECK_FAILS(net_help_build(&t, "ref", text, &opt), -EINVAL, "that does: 8");
 	REFUSES("[net]\nbatch=0\ninputs=2\n[conn]\n", -EINVAL, "batch=0");
-	opt = (struct dn_net_options){ .world = 2, .batch = 5, .cfg_batch_optional = true, .keep_output = -1 };
+	opt = (struct dn_net_options){ .world = 2, .batch = 5, .cfg_batch_optional = true };
 	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &opt));
 	CHECK_EQ(t.net->local, 5);
 	CHECK_EQ(t.net->microbatch, 10);
@@ -513,27 +513,27 @@ static int note(const char *what, const struct dn_block *b)
 	return 0;
 }
 
-static int note_bf(void *self, struct dn_block *b)
+static int note_bf(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return note("+f:", b);
 }
 
-static int note_af(void *self, struct dn_block *b)
+static int note_af(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return note("-f:", b);
 }
 
-static int note_bb(void *self, struct dn_block *b)
+static int note_bb(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return note("+b:", b);
 }
 
-static int note_ab(void *self, struct dn_block *b)
+static int note_ab(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return note("-b:", b);
 }
 
-static int fail_at_b(void *self, struct dn_block *b)
+static int fail_at_b(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return b->index == 1 ? dn_fail(-EIO, "hook of %s", b->name) : 0;
 }
@@ -554,15 +554,15 @@ static void hooks_surround_each_block_and_stop_at_the_frozen_prefix(void)
 	CU_ASSERT(t.net->layers[4].backward_reads_params);
 	t.net->store.hooks = &hooks;
 	calls[0] = '\0';
-	CHECK_OK(dn_net_forward(t.net));
+	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	CHECK_STR(calls, "+f:a -f:a +f:b -f:b +f:c -f:c +f:d -f:d ");
 	calls[0] = '\0';
-	CHECK_OK(dn_net_backward(t.net));
+	CHECK_OK(dn_net_backward(t.net, pass_of(t.net)));
 	CHECK_STR(calls, "+b:d -b:d +b:c -b:c +b:b -b:b ");
 	t.net->store.hooks = &failing;
-	CHECK_FAILS(dn_net_backward(t.net), -EIO, "hook of b");
-	t.net->training = false;
-	CHECK_FAILS(dn_net_backward(t.net), -EINVAL, "not training");
+	CHECK_FAILS(dn_net_backward(t.net, pass_of(t.net)), -EIO, "hook of b");
+	pass_of(t.net)->phase = DN_INFER;
+	CHECK_FAILS(dn_net_backward(t.net, pass_of(t.net)), -EINVAL, "not training");
 	t.net->store.hooks = NULL;
 	net_help_close(&t);
 	CHECK_OK_FATAL(net_help_build(&t, "ref", NET CONV "stopbackward=1\n[maxpool]\n[cost]\n", NULL));
@@ -613,10 +613,10 @@ static void nonfinite_outputs_name_their_block(void)
 	CHECK_OK_FATAL(net_help_build(
 		&t, "ref", NET "[block]\nname=a\n" CONV "[block]\nname=b\n" CONV "[block]\nname=c\n" CONV "[cost]\n", NULL));
 	CHECK_OK(net_help_ready(&t, false));
-	CHECK_OK(dn_net_forward(t.net));
+	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	CU_ASSERT_PTR_NULL(dn_net_nonfinite_block(t.net));
 	t.net->params[3]->value[0] = NAN;
-	CHECK_OK(dn_net_forward(t.net));
+	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	CU_ASSERT_PTR_EQUAL(dn_net_nonfinite_block(t.net), &t.net->blocks[1]);
 	net_help_close(&t);
 }
@@ -630,14 +630,15 @@ static void losses_of_other_lengths_only_compute_in_inference(void)
 	double sum = 0, loss;
 
 	REFUSES(text, -EINVAL, "wants a target of 4 numbers, the last layer's has 5");
-	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &(struct dn_net_options){ .world = 1, .keep_output = 1 }));
+	CHECK_OK_FATAL(
+		net_help_build(&t, "ref", text, &(struct dn_net_options){ .world = 1, .keep = (int[]){ 1 }, .n_keep = 1 }));
 	CHECK_OK(net_help_ready(&t, true));
-	CHECK_OK(dn_net_forward(t.net));
+	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	for (int i = 0; i < 4; i++)
 		sum += t.net->layers[1].output[i];
 	CU_ASSERT_DOUBLE_EQUAL(sum, 1, 1e-6); /* four floats that were divided by their sum */
-	loss = t.net->loss;
-	CU_ASSERT_DOUBLE_EQUAL(loss, t.net->layers[5].cost, 0); /* of the last alone: the others have no target */
+	loss = net_loss(t.net);
+	CU_ASSERT_DOUBLE_EQUAL(loss, *t.net->layers[5].cost, 0); /* of the last alone: the others have no target */
 	CU_ASSERT(loss > 0);
 	net_help_close(&t);
 }
@@ -647,19 +648,20 @@ static void passes_before_set_up_are_refused(void)
 	struct net_help t;
 
 	CHECK_OK_FATAL(net_help_build(&t, "ref", NET CONV, NULL));
-	CHECK_FAILS(dn_net_forward(t.net), -EINVAL, "before dn_net_alloc");
+	CHECK_FAILS(dn_net_forward(t.net, pass_of(t.net)), -EINVAL, "before dn_net_alloc");
 	CHECK_FAILS(dn_net_init_values(t.net), -EINVAL, "no store");
 	CHECK_OK(dn_net_alloc(t.net));
-	CHECK_FAILS(dn_net_forward(t.net), -EINVAL, "without a store");
+	CHECK_FAILS(dn_net_forward(t.net, pass_of(t.net)), -EINVAL, "without a store");
 	CHECK_FAILS(dn_net_alloc(t.net), -EINVAL, "twice");
 	net_help_close(&t);
-	CHECK_OK_FATAL(net_help_build(&t, "ref", NET CONV, &(struct dn_net_options){ .world = 1, .keep_output = -1 }));
+	CHECK_OK_FATAL(net_help_build(&t, "ref", NET CONV, &(struct dn_net_options){ .world = 1 }));
 	CHECK_OK(net_help_ready(&t, false));
-	t.net->training = true;
-	CHECK_FAILS(dn_net_forward(t.net), -EINVAL, "built for inference");
+	pass_of(t.net)->phase = DN_TRAIN;
+	CHECK_FAILS(dn_net_forward(t.net, pass_of(t.net)), -EINVAL, "built for inference");
 	net_help_close(&t);
-	CHECK_FAILS(net_help_build(&t, "ref", NET CONV, &(struct dn_net_options){ .world = 1, .keep_output = 1 }), -EINVAL,
-		    "layers 0 to 0");
+	CHECK_FAILS(
+		net_help_build(&t, "ref", NET CONV, &(struct dn_net_options){ .world = 1, .keep = (int[]){ 1 }, .n_keep = 1 }),
+		-EINVAL, "layers 0 to 0");
 }
 
 /* --- memory --- */
@@ -671,7 +673,7 @@ static const char residual[] = NET CONV CONV "[shortcut]\nfrom=-2\n" CONV "batch
 static void no_two_live_buffers_overlap(void)
 {
 	for (int train = 0; train < 2; train++) {
-		const struct dn_net_options opt = { .world = 1, .train = train, .keep_output = 3 };
+		const struct dn_net_options opt = { .world = 1, .train = train, .keep = (int[]){ 3 }, .n_keep = 1 };
 		const struct dn_arena_item *it;
 		struct net_help t;
 		size_t end = 0, all = 0;
@@ -690,7 +692,7 @@ static void no_two_live_buffers_overlap(void)
 					  it[i].offset >= it[k].offset + it[k].bytes ||
 					  it[k].offset >= it[i].offset + it[i].bytes);
 		}
-		CU_ASSERT(end <= t.net->activations_bytes && t.net->activations_bytes < end + DN_ALIGN);
+		CU_ASSERT(end <= t.net->activations_bytes && t.net->activations_bytes < end + 5 * DN_ALIGN);
 		CU_ASSERT(t.net->activations_bytes < all); /* something is reused */
 		net_help_close(&t);
 	}
@@ -708,8 +710,8 @@ static void reuse_changes_no_bit(void)
 	CHECK_OK_FATAL(net_help_build(&t, "ref", residual, NULL));
 	CHECK_OK(net_help_ready(&t, true));
 	net = t.net;
-	CHECK_OK(dn_net_forward(net));
-	CHECK_OK(dn_net_backward(net));
+	CHECK_OK(dn_net_forward(net, pass_of(net)));
+	CHECK_OK(dn_net_backward(net, pass_of(net)));
 	for (int i = 0; i < net->n_params; i++) {
 		first[i] = NULL;
 		if (!net->params[i]->grad)
@@ -729,8 +731,8 @@ static void reuse_changes_no_bit(void)
 		l->delta = apart[n++] = dn_alloc_region(DN_MEM_HOST, bytes);
 		memset(l->delta, 0xff, bytes);
 	}
-	CHECK_OK(dn_net_forward(net));
-	CHECK_OK(dn_net_backward(net));
+	CHECK_OK(dn_net_forward(net, pass_of(net)));
+	CHECK_OK(dn_net_backward(net, pass_of(net)));
 	for (int i = 0; i < net->n_params; i++)
 		if (first[i])
 			CHECK_BITS(net->params[i]->grad, first[i], sizeof(float) * (size_t)net->params[i]->n);
@@ -746,7 +748,7 @@ static void planned_bytes_are_what_is_allocated(void)
 	static const char *const backends[] = { "ref", "cpu" };
 
 	for (int k = 0; k < 4; k++) {
-		const struct dn_net_options opt = { .world = 1, .train = k < 2, .keep_output = -1 };
+		const struct dn_net_options opt = { .world = 1, .train = k < 2 };
 		struct dn_mem_stats a0, w0, a1, w1;
 		struct net_help t;
 		uint64_t n;
@@ -759,11 +761,11 @@ static void planned_bytes_are_what_is_allocated(void)
 		dn_mem_stats(DN_MEM_WORKSPACE, &w1);
 		CHECK_EQ(a1.now_bytes - a0.now_bytes, t.net->activations_bytes);
 		CHECK_EQ(w1.now_bytes - w0.now_bytes, t.net->workspace_bytes);
-		CHECK_OK(dn_net_forward(t.net));
+		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		n = dn_mem_n_allocs();
-		CHECK_OK(dn_net_forward(t.net));
+		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		if (opt.train)
-			CHECK_OK(dn_net_backward(t.net));
+			CHECK_OK(dn_net_backward(t.net, pass_of(t.net)));
 		CHECK_EQ(dn_mem_n_allocs(), n); /* a pass allocates nothing */
 		net_help_close(&t);
 		dn_mem_stats(DN_MEM_ACTIVATIONS, &a1);
@@ -779,15 +781,15 @@ static void inference_needs_less_and_keeps_the_layer_asked_for(void)
 
 	CHECK_OK_FATAL(net_help_build(&a, "ref", residual, NULL));
 	CHECK_OK(net_help_ready(&a, true));
-	a.net->training = false;
-	CHECK_OK(dn_net_forward(a.net));
+	pass_of(a.net)->phase = DN_INFER;
+	CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
 	for (int i = 0; i < a.net->n_layers; i++) {
-		const struct dn_net_options opt = { .world = 1, .seed = 7, .keep_output = i };
+		const struct dn_net_options opt = { .world = 1, .seed = 7, .keep = &i, .n_keep = 1 };
 
 		CHECK_OK_FATAL(net_help_build(&b, "ref", residual, &opt));
 		CHECK_OK(net_help_ready(&b, true));
 		CU_ASSERT(b.net->activations_bytes < a.net->activations_bytes / 2);
-		CHECK_OK(dn_net_forward(b.net));
+		CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 		CHECK_BITS(b.net->layers[i].output, a.net->layers[i].output,
 			   sizeof(float) * (size_t)(b.net->local * b.net->layers[i].outputs));
 		net_help_close(&b);

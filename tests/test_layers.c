@@ -235,8 +235,8 @@ static const struct grad_case grads[] = {
 
 static double loss_of(struct dn_net *net)
 {
-	CHECK_OK(dn_net_forward(net));
-	return net->loss;
+	CHECK_OK(dn_net_forward(net, pass_of(net)));
+	return net_loss(net);
 }
 
 static double slope(struct dn_net *net, float *x, float step)
@@ -269,7 +269,7 @@ static void check_gradient(const struct grad_case *g)
 		return;
 	CHECK_OK(net_help_ready(&t, g->half >= 1));
 	loss_of(net);
-	CHECK_OK(dn_net_backward(net));
+	CHECK_OK(dn_net_backward(net, pass_of(net)));
 	for (int i = 0; i < net->n_params; i++) {
 		struct dn_param *p = net->params[i];
 		double most = 0;
@@ -324,16 +324,16 @@ static void compare_backends(const char *text, bool one_hot)
 	dn_log_sink(NULL, NULL);
 	CHECK_OK(net_help_ready(&a, one_hot));
 	CHECK_OK(net_help_ready(&b, one_hot));
-	CHECK_OK(dn_net_forward(a.net));
-	CHECK_OK(dn_net_forward(b.net));
+	CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
+	CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 	for (int i = 0; i < a.net->n_layers; i++) {
 		struct dn_layer *l = &a.net->layers[i];
 
 		CHECK_CLOSE(l->output, b.net->layers[i].output, l->batch * l->outputs, 2e-5);
 	}
-	CU_ASSERT(fabs(a.net->loss - b.net->loss) <= 2e-5 * fabs(b.net->loss));
-	CHECK_OK(dn_net_backward(a.net));
-	CHECK_OK(dn_net_backward(b.net));
+	CU_ASSERT(fabs(net_loss(a.net) - net_loss(b.net)) <= 2e-5 * fabs(net_loss(b.net)));
+	CHECK_OK(dn_net_backward(a.net, pass_of(a.net)));
+	CHECK_OK(dn_net_backward(b.net, pass_of(b.net)));
 	for (int i = 0; i < a.net->n_params; i++) {
 		struct dn_param *p = a.net->params[i];
 		struct dn_param *q = b.net->params[i];
@@ -421,7 +421,7 @@ static const char resnet[] =
 
 static void inference_equals_validation_inside_a_training_net(void)
 {
-	struct dn_net_options opt = { .world = 1, .seed = 7, .keep_output = -1 };
+	struct dn_net_options opt = { .world = 1, .seed = 7 };
 	static const char *const backends[] = { "ref", "cpu" };
 
 	for (int k = 0; k < 2; k++) {
@@ -434,13 +434,13 @@ static void inference_equals_validation_inside_a_training_net(void)
 		CHECK_OK(net_help_ready(&b, true));
 		spread_statistics(a.net);
 		spread_statistics(b.net);
-		a.net->training = false;
-		CHECK_OK(dn_net_forward(a.net));
-		CHECK_OK(dn_net_forward(b.net));
+		pass_of(a.net)->phase = DN_INFER;
+		CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
+		CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 		/* packed weights may take another kernel: summation order only */
 		CHECK_CLOSE(b.net->layers[b.net->output_layer].output, a.net->layers[a.net->output_layer].output,
 			    a.net->local * a.net->truths, 1e-5);
-		CU_ASSERT(fabs(a.net->loss - b.net->loss) <= 1e-5 * a.net->loss);
+		CU_ASSERT(fabs(net_loss(a.net) - net_loss(b.net)) <= 1e-5 * net_loss(a.net));
 		net_help_close(&a);
 		net_help_close(&b);
 	}
@@ -448,7 +448,7 @@ static void inference_equals_validation_inside_a_training_net(void)
 
 static void packed_weights_follow_the_values(void)
 {
-	struct dn_net_options opt = { .world = 1, .seed = 7, .keep_output = -1 };
+	struct dn_net_options opt = { .world = 1, .seed = 7 };
 	struct net_help a, b;
 	struct dn_param *p, *q;
 
@@ -459,15 +459,15 @@ static void packed_weights_follow_the_values(void)
 	CHECK_OK(net_help_ready(&b, true));
 	spread_statistics(a.net);
 	spread_statistics(b.net);
-	CHECK_OK(dn_net_forward(a.net));
+	CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
 	p = a.net->params[a.net->layers[1].first_param + 4];
 	q = b.net->params[b.net->layers[1].first_param + 4];
 	CHECK_STR(p->name, "1.weights");
 	for (int64_t e = 0; e < p->n; e++)
 		p->value[e] = q->value[e] = .01f * (float)(e % 17 - 8);
 	a.net->values_version++;
-	CHECK_OK(dn_net_forward(a.net));
-	CHECK_OK(dn_net_forward(b.net));
+	CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
+	CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 	CHECK_BITS(a.net->layers[7].output, b.net->layers[7].output, sizeof(float) * (size_t)(2 * 5));
 	net_help_close(&a);
 	net_help_close(&b);
@@ -488,7 +488,7 @@ static void softmax_delta_ignores_the_temperature_and_cost_adds_to_it(void)
 	CHECK_OK(net_help_ready(&t, true));
 	net = t.net;
 	CHECK_EQ(net->output_layer, 1);
-	CHECK_OK(dn_net_forward(net));
+	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	for (int i = 0; i < 12; i++) {
 		const float *x = net->layers[0].output + i / 3 * 3;
 		double sum = exp(x[0] / 2.) + exp(x[1] / 2.) + exp(x[2] / 2.);
@@ -497,7 +497,7 @@ static void softmax_delta_ignores_the_temperature_and_cost_adds_to_it(void)
 		CU_ASSERT(fabs(net->layers[1].output[i] - p) < 1e-6);
 		want[i] = (float)(4 * (t.truth[i] - p)); /* once from softmax, three times from cost */
 	}
-	CHECK_OK(dn_net_backward(net));
+	CHECK_OK(dn_net_backward(net, pass_of(net)));
 	CHECK_CLOSE(net->layers[0].delta, want, 12, 1e-5); /* float32 rounding of two sums */
 	net_help_close(&t);
 }
@@ -514,17 +514,17 @@ static void loss_is_the_mean_over_the_layers_that_own_one(void)
 				      NULL));
 	CHECK_OK(net_help_ready(&t, true));
 	net = t.net;
-	CHECK_OK(dn_net_forward(net));
+	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	for (int i = 0; i < 8; i++) {
 		double p = net->layers[2].output[i];
 
 		ce -= t.truth[i] > 0 ? log(p) : 0;
 		sse += (t.truth[i] - p) * (t.truth[i] - p);
 	}
-	CU_ASSERT(fabs(net->loss - (0 + ce + sse) / 3) < 1e-6 * net->loss);
-	net->truth = NULL;
-	CHECK_OK(dn_net_forward(net));
-	CU_ASSERT(net->loss == 0);
+	CU_ASSERT(fabs(net_loss(net) - (0 + ce + sse) / 3) < 1e-6 * net_loss(net));
+	pass_of(net)->truth = NULL;
+	CHECK_OK(dn_net_forward(net, pass_of(net)));
+	CU_ASSERT(net_loss(net) == 0);
 	net_help_close(&t);
 }
 
@@ -533,12 +533,12 @@ static void batch_norm_gives_the_unbiased_variance_to_the_rolling_statistics(voi
 	struct net_help t;
 
 	for (int legacy = 0; legacy < 2; legacy++) {
-		struct dn_net_options opt = { .world = 1, .train = true, .seed = 7, .legacy_bn = legacy, .keep_output = -1 };
+		struct dn_net_options opt = { .world = 1, .train = true, .seed = 7, .legacy_bn = legacy };
 		const int64_t n = 2 * 30;
 
 		CHECK_OK_FATAL(net_help_build(&t, "ref", IMG "[batchnorm]\n[avgpool]\n" SSE, &opt));
 		CHECK_OK(net_help_ready(&t, false));
-		CHECK_OK(dn_net_forward(t.net));
+		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		CHECK_STR(t.net->params[1]->name, "0.rolling_mean");
 		for (int c = 0; c < 4; c++) {
 			double m = 0, v = 0;
@@ -572,13 +572,13 @@ static void frozen_batch_norm_uses_and_keeps_the_rolling_statistics(void)
 	spread_statistics(net);
 	CU_ASSERT(net->params[0]->frozen && net->params[4]->frozen && !net->params[5]->frozen);
 	CU_ASSERT_PTR_NULL(net->layers[0].delta);
-	net->training = false;
-	CHECK_OK(dn_net_forward(net));
+	pass_of(net)->phase = DN_INFER;
+	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	memcpy(first, net->layers[0].output, sizeof(first));
-	net->training = true;
-	CHECK_OK(dn_net_forward(net));
+	pass_of(net)->phase = DN_TRAIN;
+	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	CHECK_BITS(net->layers[0].output, first, sizeof(first));
-	CHECK_OK(dn_net_backward(net));
+	CHECK_OK(dn_net_backward(net, pass_of(net)));
 	net_help_close(&t);
 }
 
@@ -594,8 +594,8 @@ static void dropout_follows_seed_layer_and_global_image(void)
 	CHECK_OK(net_help_ready(&t, false));
 	for (int i = 0; i < 200; i++)
 		t.input[i] = 1;
-	t.net->first_image = 8;
-	CHECK_OK(dn_net_forward(t.net));
+	pass_of(t.net)->first_image = 8;
+	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	y = dn_alloc(200 * sizeof(float));
 	CU_ASSERT_PTR_NOT_NULL_FATAL(y);
 	memcpy(y, t.net->layers[0].output, 200 * sizeof(float));
@@ -604,11 +604,11 @@ static void dropout_follows_seed_layer_and_global_image(void)
 		CU_ASSERT(y[i] == 0 || fabs(y[i] - 1 / .7) < 1e-6);
 	}
 	CU_ASSERT(zeros > 30 && zeros < 90); /* 60 expected, 4.6 sigma */
-	t.net->first_image = 10;	     /* images 10 and 11 were the third and fourth before */
-	CHECK_OK(dn_net_forward(t.net));
+	pass_of(t.net)->first_image = 10;    /* images 10 and 11 were the third and fourth before */
+	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	CHECK_BITS(t.net->layers[0].output, y + 100, 100 * sizeof(float));
-	t.net->training = false;
-	CHECK_OK(dn_net_forward(t.net));
+	pass_of(t.net)->phase = DN_INFER;
+	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	CHECK_BITS(t.net->layers[0].output, t.input, 200 * sizeof(float));
 	dn_free(y);
 	net_help_close(&t);
@@ -626,7 +626,7 @@ static void route_to_a_layer_before_a_dropout_reads_the_dropout(void)
 	CHECK_OK(net_help_ready(&t, false));
 	net = t.net;
 	CHECK_EQ(net->layers[3].inputs_of[0].layer, 1);
-	CHECK_OK(dn_net_forward(net));
+	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	CHECK_BITS(net->layers[3].output, net->layers[1].output, 8 * sizeof(float));
 	net_help_close(&t);
 }
@@ -655,7 +655,7 @@ static void strided_1x1_reads_every_second_pixel(void)
 		ones(t.net);
 		for (int i = 0; i < 16; i++)
 			t.input[i] = (float)i;
-		CHECK_OK(dn_net_forward(t.net));
+		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		CHECK_BITS(t.net->layers[0].output, want, sizeof(want));
 		net_help_close(&t);
 	}
@@ -670,7 +670,7 @@ static void maxpool_pads_right_and_bottom_at_stride_1(void)
 	CHECK_OK(net_help_ready(&t, false));
 	for (int i = 0; i < 9; i++)
 		t.input[i] = (float)i;
-	CHECK_OK(dn_net_forward(t.net));
+	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	CHECK_BITS(t.net->layers[0].output, want, sizeof(want));
 	net_help_close(&t);
 }

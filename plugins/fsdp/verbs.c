@@ -36,7 +36,7 @@ static int offline_build(struct offline *o, const char *backend, int threads, co
 		return -EINVAL;
 	err = dn_cfg_claim(o->cfg, keys_of.name);
 	if (!err)
-		err = be->open(threads, &o->dev);
+		err = be->open(DN_CPU(threads), &o->dev);
 	return err ? err : dn_net_build(&o->net, o->cfg, o->dev, opt);
 }
 
@@ -86,7 +86,6 @@ static int plan_build(struct fsdp_plan **out, struct offline *o, const struct dn
 		.world = (int)dn_options_int(f, "world"),
 		.train = true,
 		.legacy_bn = dn_options_on(f, "legacy-bn"),
-		.keep_output = -1,
 		.multi_scale = true,
 	};
 	struct fsdp_options options;
@@ -141,9 +140,7 @@ static int verb_plan(struct dn_command *c)
 /* The net that a checkpoint holds: shapes only, so one image and the plain back end will do. */
 static int checkpoint_net(struct offline *o, const struct dn_ckpt *ck)
 {
-	const struct dn_net_options opt = {
-		.batch = 1, .subdivisions = 1, .world = 1, .keep_output = -1, .cfg_batch_optional = true
-	};
+	const struct dn_net_options opt = { .batch = 1, .subdivisions = 1, .world = 1, .cfg_batch_optional = true };
 	const char *text = dn_ckpt_cfg_text(ck);
 	char path[4200];
 	int err;

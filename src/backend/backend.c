@@ -169,18 +169,18 @@ int crop_desc_check(const struct dn_crop_desc *d)
 }
 
 /* NOTE(crop draw): numbers 3g, 3g + 1 and 3g + 2 of the stream are the row, the column and the flip of global image g. */
-void crop_place(const struct dn_crop_desc *d, int64_t i, int64_t *top, int64_t *left, bool *flip)
+void crop_place(const struct dn_crop_desc *d, const struct dn_numbers *num, int64_t i, int64_t *top, int64_t *left, bool *flip)
 {
-	uint64_t at = 3 * (d->first_image + (uint64_t)i);
+	uint64_t at = 3 * (num->first_image + (uint64_t)i);
 
 	*top = (d->h - d->oh) / 2;
 	*left = (d->w - d->ow) / 2;
 	*flip = false;
 	if (!d->random)
 		return;
-	*top = (int64_t)dn_rng_below(d->seed, d->stream, at, (uint64_t)(d->h - d->oh + 1));
-	*left = (int64_t)dn_rng_below(d->seed, d->stream, at + 1, (uint64_t)(d->w - d->ow + 1));
-	*flip = d->flip && dn_rng_below(d->seed, d->stream, at + 2, 2);
+	*top = (int64_t)dn_rng_below(num->seed, d->stream, at, (uint64_t)(d->h - d->oh + 1));
+	*left = (int64_t)dn_rng_below(num->seed, d->stream, at + 1, (uint64_t)(d->w - d->ow + 1));
+	*flip = d->flip && dn_rng_below(num->seed, d->stream, at + 2, 2);
 }
 
 int lrn_desc_check(const struct dn_lrn_desc *d)
@@ -196,4 +196,33 @@ int local_desc_check(const struct dn_conv_desc *d)
 	    d->pad < 0 || d->groups != 1 || d->dilation != 1)
 		return dn_fail(-EINVAL, "local: sizes must be positive, groups and dilation 1");
 	return 0;
+}
+
+struct sgd_factors sgd_factors(const struct dn_sgd *o, const struct dn_numbers *num)
+{
+	return (struct sgd_factors){
+		.rate = (float)(num->rate * o->lr_scale / num->images),
+		.momentum = (float)o->momentum,
+		.decay = (float)(o->decay * num->images),
+		.factor = (float)num->factor,
+	};
+}
+
+struct adam_factors adam_factors(const struct dn_adam *o, const struct dn_numbers *num)
+{
+	double rate = num->rate * o->lr_scale;
+
+	return (struct adam_factors){
+		.scale = (float)(num->factor / num->images),
+		.rate = (float)rate,
+		.beta1 = (float)o->beta1,
+		.one_minus_beta1 = (float)(1 - o->beta1),
+		.beta2 = (float)o->beta2,
+		.one_minus_beta2 = (float)(1 - o->beta2),
+		.correct1 = (float)num->correct1,
+		.correct2 = (float)num->correct2,
+		.eps = (float)o->eps,
+		.decay = o->decoupled ? 0 : (float)o->decay,
+		.shrink = o->decoupled ? (float)(1 - rate * o->decay) : 1,
+	};
 }

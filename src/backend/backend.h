@@ -81,8 +81,19 @@ struct dn_shortcut_desc { /* out (w2,h2,c2) has the shape of the direct input; s
 	float alpha, beta; /* on the overlap: alpha * direct + beta * src; elsewhere direct */
 };
 
+/* Numbers that change from pass to pass or from step to step. Ops take a pointer to one such struct in device memory and read
+ * it when the stream gets there, never by value: a recorded step can run again with other numbers. */
+struct dn_numbers {
+	uint64_t seed;
+	uint64_t first_image;	   /* global number of this rank's first image */
+	double rate;		   /* of the policy; a param's own rate is rate * lr_scale */
+	double images;		   /* E, images of the update over all ranks */
+	double factor;		   /* on the gradient; 1 = none */
+	double correct1, correct2; /* of adam: 1 / (1 - beta^t) */
+};
+
 struct dn_dropout_key { /* element j of image i draws from (seed, stream, first_image + i, j) */
-	uint64_t seed, stream, first_image;
+	uint64_t stream;
 	float probability;
 };
 
@@ -128,7 +139,7 @@ struct dn_crop_desc { /* out[c, oh, ow] of [c, h, w], then scale * v + shift */
 	float scale, shift;
 	bool random; /* offset and flip of image i from (seed, stream, first_image + i); else centred */
 	bool flip;
-	uint64_t seed, stream, first_image;
+	uint64_t stream;
 };
 
 struct dn_lrn_desc { /* N = kappa + alpha * sum of x^2 over channels k-(size-1)/2 .. k+size/2; y = x N^-beta */
@@ -143,14 +154,17 @@ struct dn_scale_desc { /* y[n, c, hw] = a * b; a is [n, c, hw], one a channel [n
 	enum dn_scale by;
 };
 
-struct dn_adam {     /* see adam(); the factors of one param and step, rounded once by the caller */
-	float scale; /* of the gradient: 1 / images */
-	float rate;
-	float beta1, one_minus_beta1, beta2, one_minus_beta2;
-	float correct1, correct2; /* 1 / (1 - beta^t) */
-	float eps;
-	float decay;  /* coupled: part of the gradient */
-	float shrink; /* decoupled: w is multiplied by it first, 1 = off */
+struct dn_sgd { /* see sgd(); what does not change while a param is trained */
+	double lr_scale;
+	double momentum;
+	double decay;
+};
+
+struct dn_adam { /* see adam() */
+	double lr_scale;
+	double beta1, beta2, eps;
+	double decay;
+	bool decoupled; /* decay shrinks w before the step (adamw); else it is part of the gradient */
 };
 
 struct dn_device;
@@ -170,27 +184,43 @@ struct dn_task {
 	const char *label; /* "gather of block stage1"; borrowed until the task has ended */
 };
 
+struct dn_device_desc {	  /* which device, and what the host may use beside it */
+	const char *kind; /* "cpu", "cuda" */
+	int ordinal;	  /* of that kind on this host */
+	int threads;	  /* of the math library, >= 1 */
+};
+
+#define DN_CPU(n) (&(const struct dn_device_desc){ "cpu", 0, n }) /* this host with @n threads */
+
 struct dn_facts { /* what a plan may depend on: printed, agreed between ranks */
 	const char *backend;
 	int threads;
 	size_t align_bytes;
 	const char *library; /* "oneDNN 2.6.3" or "none" */
+	bool host_access;    /* the host, and so a channel of the host, may read and write device memory */
 };
 
 struct dn_backend {
 	const char *name, *summary;
 
 	/* --- identity --- */
-	int (*open)(int threads, struct dn_device **out); /* threads >= 1: of the math library */
-	void (*close)(struct dn_device *dev);		  /* stops the progress thread; waits for nothing else */
+	int (*open)(const struct dn_device_desc *d,
+		    struct dn_device **out);  /* -EINVAL: a kind or ordinal that it does not serve */
+	void (*close)(struct dn_device *dev); /* stops the progress thread; waits for nothing else */
 	int (*memory)(struct dn_device *dev, size_t *free_bytes, size_t *total_bytes);
 	void (*facts)(const struct dn_device *dev, struct dn_facts *out);
 
-	/* --- memory --- (device memory; on the CPU host memory of that region, zeroed and resident) */
+	/* --- memory ---
+	 * Device memory of a region: what ops work on. Its contents are unspecified until written. Only facts.host_access says
+	 * whether the host may touch it. Host memory of a region is what may be the host's side of a copy (pinned on a device);
+	 * it is given back when the streams that copy from or to it have passed. */
 	int (*alloc)(struct dn_device *dev, enum dn_region r, size_t bytes, void **out);
 	void (*free)(struct dn_device *dev, void *p);
+	int (*alloc_host)(struct dn_device *dev, enum dn_region r, size_t bytes, void **out);
+	void (*free_host)(struct dn_device *dev, void *p);
+	/* each side is device memory or host memory of alloc_host; the host's side is in use until the stream has passed */
 	int (*copy)(struct dn_stream *st, void *dst, const void *src, size_t bytes);
-	int (*zero)(struct dn_stream *st, void *dst, size_t bytes);
+	int (*zero)(struct dn_stream *st, void *dst, size_t bytes); /* device memory */
 
 	/* --- order --- */
 	int (*stream_create)(struct dn_device *dev, enum dn_stream_kind kind, const char *name, struct dn_stream **out);
@@ -258,10 +288,10 @@ struct dn_backend {
 	int (*local_avg_forward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y);
 	int (*local_avg_backward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, float *dx, bool acc);
 
-	int (*dropout_forward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *x,
-			       float *y);
-	int (*dropout_backward)(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image,
-				const float *dy, float *dx, bool acc);
+	int (*dropout_forward)(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
+			       int64_t per_image, const float *x, float *y);
+	int (*dropout_backward)(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
+				int64_t per_image, const float *dy, float *dx, bool acc);
 
 	int (*softmax)(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, float *y);
 	/* y may not be x */
@@ -297,8 +327,10 @@ struct dn_backend {
 	int (*reorg)(struct dn_stream *st, const struct dn_reorg_desc *d, bool narrow, const float *x, float *y, bool acc);
 	/* y[n, cols, rows] (+)= x[n, rows, cols] */
 	int (*transpose)(struct dn_stream *st, int64_t n, int64_t rows, int64_t cols, const float *x, float *y, bool acc);
-	int (*crop_forward)(struct dn_stream *st, const struct dn_crop_desc *d, const float *x, float *y);
-	int (*crop_backward)(struct dn_stream *st, const struct dn_crop_desc *d, const float *dy, float *dx, bool acc);
+	int (*crop_forward)(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *x,
+			    float *y);
+	int (*crop_backward)(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *dy,
+			     float *dx, bool acc);
 	/* norm[n, c, hw]: N, for the gradient */
 	int (*lrn_forward)(struct dn_stream *st, const struct dn_lrn_desc *d, const float *x, float *norm, float *y);
 	int (*lrn_backward)(struct dn_stream *st, const struct dn_lrn_desc *d, const float *x, const float *norm, const float *dy,
@@ -322,11 +354,14 @@ struct dn_backend {
 	/* y = +1 where x > 0, else -1, times the mean of |x| over the row when @mean */
 	int (*binarize)(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y);
 
-	/* v = momentum * v + g - decay * w;  w += rate * v  (decay and rate as 25.1: decay*E and lr/E) */
-	int (*sgd)(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum, float decay);
-	/* u = scale * g - decay * w;  m = b1 m + (1-b1) u;  v = b2 v + (1-b2) u^2;
-	 * w = shrink * w + rate * (m correct1) / (sqrt(v correct2) + eps) */
-	int (*adam)(struct dn_stream *st, int64_t n, float *w, float *m, float *v, const float *g, const struct dn_adam *a);
+	/* With rate = num->rate * lr_scale, E = num->images, f = num->factor, each factor computed in double and rounded once:
+	 * v = momentum * v + f * g - decay * E * w;  w += rate / E * v */
+	int (*sgd)(struct dn_stream *st, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w, float *v,
+		   const float *g);
+	/* u = f / E * g - decay * w (decoupled: no decay);  m = b1 m + (1-b1) u;  v = b2 v + (1-b2) u^2;
+	 * w = shrink * w + rate * (m correct1) / (sqrt(v correct2) + eps), shrink = decoupled ? 1 - rate * decay : 1 */
+	int (*adam)(struct dn_stream *st, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w, float *m,
+		    float *v, const float *g);
 	/* out (= or +=) the sum of parts[0..n_parts) by the fixed binary tree over the index, split at the largest
 	 * power of two below the count; parts may include out itself only at acc = false */
 	int (*sum_tree)(struct dn_stream *st, int64_t n, int n_parts, const float *const *parts, float *out, bool acc);

@@ -278,10 +278,8 @@ void dn_keyfile_destroy(struct dn_keyfile *f)
 {
 	if (!f)
 		return;
-	for (int i = 0; i < f->n_sections; i++) {
+	for (int i = 0; i < f->n_sections; i++)
 		dn_free(f->sections[i].keys);
-		dn_free(f->sections[i].asked);
-	}
 	dn_free(f->sections);
 	dn_free(f->stripped);
 	dn_free(f->text);
@@ -297,36 +295,13 @@ struct dn_key *dn_section_find(struct dn_section *s, const char *key)
 	return NULL;
 }
 
-const struct dn_asked *dn_section_asked(const struct dn_section *s, const char *key)
+static struct dn_key *use(struct dn_section *s, const char *key)
 {
-	for (int i = 0; i < s->n_asked; i++)
-		if (!strcmp(s->asked[i].key, key))
-			return &s->asked[i];
-	return NULL;
-}
+	struct dn_key *k = dn_section_find(s, key);
 
-/* The first asker's default is kept. */
-static int note(struct dn_section *s, const struct dn_asked *a)
-{
-	void *asked = s->asked;
-
-	if (dn_section_asked(s, a->key))
-		return 0;
-	if (grow(&asked, s->n_asked, sizeof(*s->asked))) {
-		s->asked_lost = true; /* for those askers who can return no error */
-		return -ENOMEM;
-	}
-	s->asked = asked;
-	s->asked[s->n_asked++] = *a;
-	return 0;
-}
-
-static int use(struct dn_section *s, const struct dn_asked *a, struct dn_key **out)
-{
-	*out = dn_section_find(s, a->key);
-	if (*out)
-		(*out)->used = true;
-	return note(s, a);
+	if (k)
+		k->used = k->asked = true;
+	return k;
 }
 
 /* "path:12: [name] ", without the brackets for a file that has no sections */
@@ -374,12 +349,10 @@ static int key_number(const struct dn_section *s, const struct dn_key *k, enum d
 
 int dn_section_int(struct dn_section *s, const char *key, int64_t def, int64_t min, int64_t max, int64_t *out)
 {
-	struct dn_key *k;
+	struct dn_key *k = use(s, key);
 	int64_t x = 0;
-	int err = use(s, &(struct dn_asked){ .key = key, .kind = DN_KEY_INT, .whole = def }, &k);
+	int err;
 
-	if (err)
-		return err;
 	if (!k) {
 		*out = def;
 		return 0;
@@ -404,12 +377,10 @@ int dn_section_int(struct dn_section *s, const char *key, int64_t def, int64_t m
 
 int dn_section_float(struct dn_section *s, const char *key, double def, double *out)
 {
-	struct dn_key *k;
+	struct dn_key *k = use(s, key);
 	double x = 0;
-	int err = use(s, &(struct dn_asked){ .key = key, .kind = DN_KEY_FLOAT, .number = def }, &k);
+	int err;
 
-	if (err)
-		return err;
 	if (!k) {
 		*out = def;
 		return 0;
@@ -422,17 +393,9 @@ int dn_section_float(struct dn_section *s, const char *key, double def, double *
 
 const char *dn_section_text(struct dn_section *s, const char *key, const char *def)
 {
-	struct dn_key *k;
+	struct dn_key *k = use(s, key);
 
-	(void)use(s, &(struct dn_asked){ .key = key, .kind = DN_KEY_TEXT, .text = def }, &k);
 	return k ? k->value : def;
-}
-
-void dn_section_idle(struct dn_section *s, const char *key)
-{
-	struct dn_key *k;
-
-	(void)use(s, &(struct dn_asked){ .key = key, .kind = DN_KEY_IDLE }, &k);
 }
 
 /* Ends the elements of a copy of the value of @k, so that each can be parsed on its own. */
@@ -463,15 +426,13 @@ static int split_list(const struct dn_section *s, const struct dn_key *k, char *
 static int read_list(struct dn_section *s, const char *key, size_t size, bool whole,
 		     enum dn_number (*parse)(const char *text, void *array, int i), void **out, int *n)
 {
-	struct dn_key *k;
+	struct dn_key *k = use(s, key);
 	void *array = NULL;
 	char *texts = NULL;
 	char *at;
 	int count = 0;
-	int err = use(s, &(struct dn_asked){ .key = key, .kind = whole ? DN_KEY_INTS : DN_KEY_FLOATS }, &k);
+	int err;
 
-	if (err)
-		return err;
 	if (!k) {
 		*out = NULL;
 		*n = 0;
@@ -553,9 +514,6 @@ int dn_keyfile_unused(struct dn_keyfile *f)
 	for (int i = 0; i < f->n_sections; i++) {
 		const struct dn_section *s = &f->sections[i];
 
-		if (s->asked_lost)
-			return dn_fail(-ENOMEM, PATH_F ":%d: [" WORD_F "] no memory to note which keys are read", f->path,
-				       s->line, s->name);
 		for (int j = 0; j < s->n_keys; j++) {
 			int err;
 

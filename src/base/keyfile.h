@@ -16,29 +16,14 @@ extern "C" {
 #endif
 
 struct dn_keyfile;
+struct dn_key_rule;
 
 struct dn_key {
 	char *key;
 	char *value;
 	int line;
-	bool used; /* a getter asked for it */
-};
-
-enum dn_key_kind {
-	DN_KEY_TEXT,
-	DN_KEY_INT,
-	DN_KEY_FLOAT,
-	DN_KEY_INTS,
-	DN_KEY_FLOATS,
-	DN_KEY_IDLE, /* known, and without effect */
-};
-
-struct dn_asked { /* a key that a getter asked for, there or not: what holds without it */
-	const char *key;
-	enum dn_key_kind kind;
-	const char *text; /* default of a text, NULL = none */
-	int64_t whole;	  /* of an int */
-	double number;	  /* of a float */
+	bool used;  /* known: a getter asked for it, or a table of the section has it */
+	bool asked; /* a getter asked for it */
 };
 
 struct dn_section {
@@ -47,9 +32,7 @@ struct dn_section {
 	int line;
 	int n_keys;
 	struct dn_key *keys;
-	int n_asked;
-	struct dn_asked *asked;
-	bool asked_lost; /* no memory for all of them: dn_keyfile_unused() tells */
+	const struct dn_key_rule *rules[2]; /* base/keyrule.h; NULL: none */
 };
 
 struct dn_keyfile {
@@ -75,25 +58,20 @@ DN_EXPORT int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t
 DN_EXPORT int dn_keyfile_parse_quiet(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections);
 DN_EXPORT void dn_keyfile_destroy(struct dn_keyfile *f);
 
-/* Getters mark the key as used, and note it with its default (@key and @def are borrowed: literals). *out is the default when
- * the key is missing. A value without digits, a number that is not finite or out of [min, max] is -EINVAL with file:line;
- * rubbish after a number is a warning (strict: an error). @s may not be NULL. */
+/* Getters for sections without tables (base/keyrule.h has the others). They mark the key as used. *out is the default when the key is missing. A value without digits, a
+ * number that is not finite or out of [min, max] is -EINVAL with file:line; rubbish after a number is a
+ * warning (strict: an error). @s may not be NULL. */
 DN_EXPORT int dn_section_int(struct dn_section *s, const char *key, int64_t def, int64_t min, int64_t max, int64_t *out);
 DN_EXPORT int dn_section_float(struct dn_section *s, const char *key, double def, double *out);
 DN_EXPORT const char *dn_section_text(struct dn_section *s, const char *key, const char *def);
 /** dn_section_ints(), dn_section_floats() - comma list into a dn_alloc()ed array; missing key: n = 0, NULL */
 DN_EXPORT int dn_section_ints(struct dn_section *s, const char *key, int64_t **out, int *n);
 DN_EXPORT int dn_section_floats(struct dn_section *s, const char *key, double **out, int *n);
-/** dn_section_idle() - a key that is known and without effect */
-DN_EXPORT void dn_section_idle(struct dn_section *s, const char *key);
 DN_EXPORT struct dn_key *dn_section_find(struct dn_section *s, const char *key); /* NULL; does not mark */
-
-/** dn_section_asked() - what a getter was told about @key, first; NULL: nobody asked */
-DN_EXPORT const struct dn_asked *dn_section_asked(const struct dn_section *s, const char *key);
 
 /** dn_section_fail() - dn_fail() with "path:line: [name] " in front; key NULL = the section's own line */
 DN_EXPORT int dn_section_fail(const struct dn_section *s, const char *key, int err, const char *fmt, ...) DN_PRINTF(4, 5);
-/** dn_keyfile_unused() - warn of every key nobody asked for ("path:line: [name] key=value: unknown key, ignored");
+/** dn_keyfile_unused() - warn of every key that no table has and nobody asked for ("path:line: [name] key=value: unknown key, ignored");
  * strict: -EINVAL */
 DN_EXPORT int dn_keyfile_unused(struct dn_keyfile *f);
 

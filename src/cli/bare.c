@@ -21,7 +21,7 @@ const struct dn_option bare_flags[] = {
 int bare_open(struct bare *b, struct dn_command *c, const char *cfg_path, const struct dn_net_options *opt)
 {
 	const struct dn_backend *be = dn_backend_find(dn_options_text(c->flags, "backend"));
-	struct dn_net_options o = { .keep_output = -1 };
+	struct dn_net_options o = { 0 };
 	int threads = dn_options_given(c->flags, "threads") ? (int)dn_options_int(c->flags, "threads") : dn_usable_cores();
 	int err;
 
@@ -35,7 +35,7 @@ int bare_open(struct bare *b, struct dn_command *c, const char *cfg_path, const 
 	if (!err)
 		err = session_claim(b->cfg, true);
 	if (!err)
-		err = be->open(threads, &b->dev);
+		err = be->open(DN_CPU(threads), &b->dev);
 	if (!err)
 		err = dn_net_build(&b->net, b->cfg, b->dev, &o);
 	return err;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/keyrule.h"
 #include "base/launch.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
@@ -43,7 +44,7 @@ static int open_device(struct session *s)
 		if (err)
 			return err;
 	}
-	return be->open(s->run.threads, &s->run.dev);
+	return be->open(DN_CPU(s->run.threads), &s->run.dev);
 }
 
 static void print_notices(const struct session *s)
@@ -88,10 +89,8 @@ int session_start(struct session *s, struct dn_command *c, const char *cfg_path,
 		dn_log_quiet(s->run.group.rank != 0);
 	}
 	err = check_launch(s);
-	if (err) {
-		s->agreed = true; /* all processes see the same variables */
+	if (err)
 		return err;
-	}
 	err = open_device(s);
 	err = session_agree(s, err, "start");
 	if (!err && s->run.group.rank == 0)
@@ -114,9 +113,9 @@ int session_pass_batch(struct session *s, struct dn_net_options *opt)
 	int world = s->run.group.world;
 	int err;
 
-	err = dn_section_int(s->cfg->net, "batch", 1, 1, INT32_MAX, &batch);
+	err = dn_key_int(s->cfg->net, "batch", &batch);
 	if (!err)
-		err = dn_section_int(s->cfg->net, "subdivisions", 1, 1, INT32_MAX, &subdivisions);
+		err = dn_key_int(s->cfg->net, "subdivisions", &subdivisions);
 	if (err)
 		return err;
 	batch /= subdivisions;
@@ -206,16 +205,6 @@ int session_ready(struct session *s, struct session_items *items)
 	return session_agree(s, dn_net_init_values(s->net), "initial values");
 }
 
-static bool load_by_rank0(const struct session *s)
-{
-	const char *how;
-
-	if (s->run.group.world == 1 || !s->plugin_options || !dn_options_find(s->plugin_options, "load"))
-		return false;
-	how = dn_options_text(s->plugin_options, "load");
-	return how && !strcmp(how, "rank0");
-}
-
 int session_load(struct session *s, const char *path, bool allow_partial, struct dn_weights_info *info)
 {
 	bool first = s->run.group.rank == 0;
@@ -225,7 +214,7 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	memset(info, 0, sizeof(*info));
 	if (first)
 		fprintf(stderr, "Loading weights from %s...", path);
-	if (load_by_rank0(s))
+	if (s->run.load_rank0 && s->run.group.world > 1)
 		err = dn_weights_load_rank0(s->net, path, allow_partial, &s->run.group, info);
 	else
 		err = dn_weights_load(s->net, path, -1, allow_partial, info);
@@ -238,8 +227,8 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	err = dn_group_sum(&s->run.group, &bad, 1);
 	if (err)
 		return err;
-	if (bad > 0 && s->run.group.world > 1)
-		dn_warn("%s: %.0f values are not finite", path, bad);
+	info->n_nonfinite = (int64_t)bad;
+	dn_weights_tell(path, info);
 	if (first && info->partial)
 		fprintf(stderr, "%s is partial: %d of %d layers loaded, the others keep their initial values\n", path,
 			info->n_layers_loaded, info->n_layers);
@@ -258,21 +247,23 @@ static int rank_in_message(const char *text)
 	return -1;
 }
 
-/* Once for errors that all ranks know, by the rank that they name; else by those that know. False: left to another rank. */
+/* Once for errors that all ranks are known to have, by the rank that they name; else by those that have them. False: left to
+ * another rank. */
 static bool print_error(const struct session *s, int err)
 {
 	const char *text = dn_message();
 	int named = rank_in_message(text);
+	bool joined = s->started && s->run.group.world > 1;
 	struct dn_launch l;
 	int rank, world;
 	char number[64];
 
 	dn_launch_read(&l);
-	rank = s->started ? s->run.group.rank : l.rank;
-	world = s->started ? s->run.group.world : l.size;
-	if (world > 1 && (s->agreed ? rank != 0 : named >= 0 && named != rank))
+	rank = joined ? s->run.group.rank : l.rank;
+	world = joined ? s->run.group.world : l.size;
+	if (joined && (s->agreed ? rank != 0 : named >= 0 && named != rank))
 		return false;
-	if (!s->started)
+	if (!joined)
 		launch_let_first_speak();
 	if (!text[0]) {
 		snprintf(number, sizeof(number), "error %d (%s)", -err, strerror(-err));

@@ -163,6 +163,7 @@ struct pass {
 	int64_t n;    /* images */
 	int layer;
 	float *x;      /* [local, inputs] */
+	float *out;    /* [local, outputs] */
 	float *y;      /* rank 0: [n, outputs] */
 	size_t *sizes; /* [world] */
 };
@@ -193,7 +194,7 @@ static int open_image(struct pass *p, const char *path)
 static int open_input(struct pass *p, const char *path)
 {
 	const struct dn_net *net = p->s.net;
-	int64_t each = 1;
+	struct dn_dataset_config want = { .inputs = net->inputs, .w = net->w, .h = net->h, .c = net->c };
 	int err;
 
 	if (is_image(path))
@@ -202,21 +203,14 @@ static int open_input(struct pass *p, const char *path)
 	if (err)
 		return err;
 	p->opened = true;
-	for (int i = 1; i < p->in.n_dims; i++)
-		each *= p->in.shape[i];
-	if (p->in.n_dims != 2 && p->in.n_dims != 4)
-		return dn_fail(-EINVAL, "%s: an array of %d dimensions found, [n,c,h,w] or [n,inputs] wanted", path,
+	if (p->in.n_dims < 2 || p->in.n_dims > 4)
+		return dn_fail(-EINVAL, "%s: an array of %d dimensions found, [n,c,h,w], [n,h,w] or [n,inputs] wanted", path,
 			       p->in.n_dims);
 	if (p->in.shape[0] < 1)
 		return dn_fail(-EINVAL, "%s: no images", path);
-	if (p->in.n_dims == 4 && net->h > 0 && net->w > 0 &&
-	    (p->in.shape[1] != net->c || p->in.shape[2] != net->h || p->in.shape[3] != net->w))
-		return dn_fail(-EINVAL, "%s: images of [c,h,w] = [%lld,%lld,%lld] found, the net takes [%lld,%lld,%lld]", path,
-			       (long long)p->in.shape[1], (long long)p->in.shape[2], (long long)p->in.shape[3], (long long)net->c,
-			       (long long)net->h, (long long)net->w);
-	if (each != net->inputs)
-		return dn_fail(-EINVAL, "%s: %lld values an image found, the net takes %lld", path, (long long)each,
-			       (long long)net->inputs);
+	err = dn_samples_fit(path, p->in.n_dims, p->in.shape, &want);
+	if (err)
+		return err;
 	p->n = p->in.shape[0];
 	return 0;
 }
@@ -231,9 +225,15 @@ static int alloc_pass(struct pass *p)
 	err = dn_mul_size((size_t)net->local * sizeof(float), (size_t)net->inputs, &bytes);
 	if (err)
 		return err;
-	p->x = dn_alloc(bytes);
+	err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, bytes, (void **)&p->x);
+	if (!err)
+		err = dn_mul_size((size_t)net->local * sizeof(float), (size_t)outputs, &bytes);
+	if (!err)
+		err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, bytes, (void **)&p->out);
+	if (err)
+		return err;
 	p->sizes = dn_calloc((size_t)p->s.run.group.world, sizeof(*p->sizes));
-	if (!p->x || !p->sizes)
+	if (!p->sizes)
 		return -ENOMEM;
 	if (p->s.run.group.rank)
 		return 0;
@@ -263,13 +263,12 @@ static int pass_once(struct pass *p, int64_t at)
 		for (int64_t k = 0; k < net->inputs; k++)
 			p->x[i * net->inputs + k] = p->image ? p->image[k] : dn_npy_float(&p->in, image * net->inputs + k, true);
 	}
-	net->input = p->x;
-	net->truth = NULL;
-	net->training = false;
-	err = dn_net_forward(net);
+	err = dn_net_forward(net, &(struct dn_pass){ .input = p->x });
+	if (!err)
+		err = dn_layer_read(&net->layers[p->layer], 0, net->local, p->out);
 	if (err)
 		return err;
-	err = dn_group_gather(g, net->layers[p->layer].output, bytes, &all, p->sizes);
+	err = dn_group_gather(g, p->out, bytes, &all, p->sizes);
 	if (err || g->rank)
 		return err;
 	left = p->n - at;
@@ -294,13 +293,16 @@ static int write_output(struct pass *p, const char *path)
 
 static int forward(struct pass *p, struct dn_command *c)
 {
-	struct dn_net_options opt = { .keep_output = -1 };
+	struct dn_net_options opt = { 0 };
 	struct session_items items = { 0 };
 	struct dn_weights_info info;
-	int err;
+	int layer = 0, err;
 
-	if (dn_options_given(c->flags, "layer"))
-		opt.keep_output = (int)dn_options_int(c->flags, "layer");
+	if (dn_options_given(c->flags, "layer")) {
+		layer = (int)dn_options_int(c->flags, "layer");
+		opt.keep = &layer;
+		opt.n_keep = layer >= 0;
+	}
 	err = session_start(&p->s, c, c->args[0], false);
 	if (err)
 		return err;
@@ -309,7 +311,7 @@ static int forward(struct pass *p, struct dn_command *c)
 		err = session_net(&p->s, &opt);
 	if (err)
 		return err;
-	p->layer = opt.keep_output >= 0 ? opt.keep_output : p->s.net->output_layer;
+	p->layer = opt.n_keep ? layer : p->s.net->output_layer;
 	if (p->layer >= p->s.net->n_layers)
 		err = dn_fail(-EINVAL, "-layer %d: the net has layers 0 to %d", p->layer, p->s.net->n_layers - 1);
 	if (!err)
@@ -343,7 +345,10 @@ static int run_forward(struct dn_command *c)
 	if (p.opened)
 		dn_npy_close(&p.in);
 	dn_free(p.image);
-	dn_free(p.x);
+	if (p.s.run.dev) {
+		p.s.run.dev->be->free_host(p.s.run.dev, p.x);
+		p.s.run.dev->be->free_host(p.s.run.dev, p.out);
+	}
 	dn_free(p.y);
 	dn_free(p.sizes);
 	return session_end(&p.s, err);
@@ -397,6 +402,7 @@ static int partial(struct bare *b, struct dn_command *c)
 	fprintf(stderr, err ? "\n" : "Done!\n");
 	if (err)
 		return err;
+	dn_weights_tell(c->args[1], &info);
 	fprintf(stderr, "Saving weights to %s\n", c->args[2]);
 	return dn_weights_save(b->net, c->args[2], 0, (int)layers, &alone, NULL);
 }

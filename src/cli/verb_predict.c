@@ -31,6 +31,7 @@ struct prediction {
 	int top;
 	int64_t *best; /* [top] */
 	float *x;      /* [inputs] */
+	float *out;    /* [outputs] */
 	float *scores; /* [outputs] */
 	struct prompt prompt;
 	int64_t n_failed; /* images of the prompt that could not be read */
@@ -110,7 +111,7 @@ static void print_best(struct prediction *p, const char *path, double seconds)
 	const struct dn_layer *l = &net->layers[net->output_layer];
 	FILE *f = p->s.c->out;
 
-	dn_class_scores(net, l->output, p->scores);
+	dn_class_scores(net, p->out, p->scores);
 	dn_top_k(p->scores, l->outputs, p->top, p->best);
 	fprintf(stderr, "%s: Predicted in %f seconds.\n", path, seconds);
 	for (int i = 0; i < p->top; i++)
@@ -124,10 +125,9 @@ static int predict_once(struct prediction *p, const char *path)
 	int64_t start = dn_now_ns();
 	int err;
 
-	net->input = p->x;
-	net->truth = NULL;
-	net->training = false;
-	err = dn_net_forward(net);
+	err = dn_net_forward(net, &(struct dn_pass){ .input = p->x });
+	if (!err)
+		err = dn_layer_read(&net->layers[net->output_layer], 0, 1, p->out);
 	if (!err && path)
 		print_best(p, path, (double)(dn_now_ns() - start) * 1e-9);
 	return err;
@@ -183,6 +183,7 @@ static int get_top(struct prediction *p)
 static int prepare(struct prediction *p, struct session_items *items)
 {
 	struct dn_net *net = p->s.net;
+	const struct dn_backend *be = net->dev->be;
 	int err;
 
 	err = check_net(net, p->s.c->args[1]);
@@ -198,16 +199,21 @@ static int prepare(struct prediction *p, struct session_items *items)
 		return err;
 	p->best = dn_calloc((size_t)p->top, sizeof(*p->best));
 	p->scores = dn_calloc((size_t)net->layers[net->output_layer].outputs, sizeof(*p->scores));
-	p->x = dn_alloc_region(DN_MEM_HOST, (size_t)(net->local * net->inputs) * sizeof(*p->x));
-	if (!p->best || !p->scores || !p->x)
+	if (!p->best || !p->scores)
 		return -ENOMEM;
+	err = be->alloc_host(net->dev, DN_MEM_HOST, (size_t)(net->local * net->inputs) * sizeof(*p->x), (void **)&p->x);
+	if (!err)
+		err = be->alloc_host(net->dev, DN_MEM_HOST, (size_t)net->layers[net->output_layer].outputs * sizeof(*p->out),
+				     (void **)&p->out);
+	if (err)
+		return err;
 	memset(p->x, 0, (size_t)(net->local * net->inputs) * sizeof(*p->x));
 	return p->path && p->s.run.group.rank == 0 ? read_image(p, p->path) : 0;
 }
 
 static int predict(struct prediction *p, struct dn_command *c)
 {
-	struct dn_net_options opt = { .batch = 1, .subdivisions = 1, .keep_output = -1, .cfg_batch_optional = true };
+	struct dn_net_options opt = { .batch = 1, .subdivisions = 1, .cfg_batch_optional = true };
 	struct session_items items = { 0 };
 	struct dn_weights_info info;
 	int err;
@@ -240,7 +246,10 @@ static int run_predict(struct dn_command *c)
 
 	dn_free(p.best);
 	dn_free(p.scores);
-	dn_free(p.x);
+	if (p.s.run.dev) {
+		p.s.run.dev->be->free_host(p.s.run.dev, p.x);
+		p.s.run.dev->be->free_host(p.s.run.dev, p.out);
+	}
 	dn_lines_fini(&p.names);
 	err = session_end(&p.s, err);
 	dn_datafile_destroy(p.file);

@@ -17,22 +17,30 @@ static int run_ops(struct dn_command *c)
 	return err;
 }
 
+static int one_pass(struct dn_net *net, const float *x)
+{
+	const struct dn_pass pass = { .input = x };
+	int err = dn_net_forward(net, &pass);
+
+	return err ? err : net->dev->be->stream_sync(net->compute);
+}
+
 /* One pass that is not counted (packed weights, first touch of memory), then @n. */
-static int time_passes(struct dn_net *net, int64_t n, double *seconds)
+static int time_passes(struct dn_net *net, const float *x, int64_t n, double *seconds)
 {
 	int64_t start;
-	int err = dn_net_forward(net);
+	int err = one_pass(net, x);
 
 	start = dn_now_ns();
 	for (int64_t i = 0; i < n && !err; i++)
-		err = dn_net_forward(net);
+		err = one_pass(net, x);
 	*seconds = (double)(dn_now_ns() - start) * 1e-9;
 	return err;
 }
 
 static int speed(struct bare *b, struct dn_command *c, int64_t n)
 {
-	struct dn_net_options opt = { .batch = 1, .keep_output = -1, .cfg_batch_optional = true };
+	struct dn_net_options opt = { .batch = 1, .cfg_batch_optional = true };
 	double seconds, flops;
 	float *x;
 	int err;
@@ -42,14 +50,13 @@ static int speed(struct bare *b, struct dn_command *c, int64_t n)
 		err = bare_values(b);
 	if (err)
 		return err;
-	x = dn_alloc_region(DN_MEM_HOST, (size_t)b->net->inputs * sizeof(*x));
-	if (!x)
-		return -ENOMEM;
+	err = b->dev->be->alloc_host(b->dev, DN_MEM_HOST, (size_t)b->net->inputs * sizeof(*x), (void **)&x);
+	if (err)
+		return err;
 	for (int64_t i = 0; i < b->net->inputs; i++)
 		x[i] = (float)dn_rng_uniform(0, 0, (uint64_t)i);
-	b->net->input = x;
-	err = time_passes(b->net, n, &seconds);
-	dn_free(x);
+	err = time_passes(b->net, x, n, &seconds);
+	b->dev->be->free_host(b->dev, x);
 	if (err)
 		return err;
 	flops = (double)b->net->flops / 1e9;

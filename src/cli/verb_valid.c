@@ -60,7 +60,7 @@ static int open_data(struct validation *v, struct session_items *items)
 
 static int evaluate(struct validation *v, struct dn_command *c, dn_valid_fn fn, struct dn_metric *m)
 {
-	struct dn_net_options opt = { .keep_output = -1 };
+	struct dn_net_options opt = { 0 };
 	struct session_items items = { 0 };
 	struct dn_weights_info info;
 	int err;

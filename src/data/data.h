@@ -8,7 +8,7 @@
 #define DN_DATA_DATA_H
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/keyfile.h"
+#include "base/keyrule.h"
 #include "base/status.h"
 #include "data/image.h"
 #ifdef __cplusplus
@@ -29,6 +29,7 @@ struct dn_datafile { /* a .data file */
 	enum dn_shuffle shuffle;
 };
 
+extern const struct dn_key_rule dn_datafile_keys[];
 DN_EXPORT int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict);
 /** dn_datafile_parse() - the same of a text; @path only names it in messages */
 DN_EXPORT int dn_datafile_parse(struct dn_datafile **out, const char *text, const char *path);
@@ -38,12 +39,15 @@ DN_EXPORT int dn_shuffle_parse(const char *text, const char *where, enum dn_shuf
 
 struct dn_lines { /* a text file with an entry a line */
 	char *text;
-	char **line; /* [n], in text: without CR, LF, byte order mark */
+	char **line;	 /* [n], in text: without CR, LF, byte order mark */
+	int32_t *number; /* [n]: of the line in the file, from 1 */
 	int64_t n;
 };
 
 /** dn_lines_read() - @what ("a list of names") is for messages; empty lines count with @keep_blank, but at the end */
 DN_EXPORT int dn_lines_read(struct dn_lines *out, const char *path, const char *what, bool keep_blank);
+/** dn_lines_read_paths() - the same of files: blanks at the end of a line go, unless there is a file of just that name */
+DN_EXPORT int dn_lines_read_paths(struct dn_lines *out, const char *path, const char *what);
 DN_EXPORT void dn_lines_fini(struct dn_lines *l); /* legal on a zeroed one */
 
 struct dn_sample_key {	       /* where a sample stands in training: what is drawn for it follows from this */
@@ -86,11 +90,18 @@ struct dn_dataset_config {
 
 /**
  * dn_dataset_open_as() - the train or valid part of a .data file
- * Data of other sizes than the net takes are an error with both numbers. format=list: images of any size, which become
+ * Data of other sizes, or sizes in another order, than the net takes are an error with both. format=list: images of any size, which become
  * w x h; classes=, labels, names, tree and net must agree on the number of classes (labels and names may have more
  * lines). One warning tells how many images have no label or several in their paths.
  */
 DN_EXPORT int dn_dataset_open_as(struct dn_dataset **out, const struct dn_datafile *d, const struct dn_dataset_config *c);
+/**
+ * dn_samples_fit() - an array [n, ...] of @n_dims >= 1 as the input of a net of @c's inputs, w, h and c
+ * A net of images takes [n, c, h, w] of its own sizes, [n, h, w] when it has one channel, and flat [n, values]; equal
+ * products of other sizes are another arrangement and refused, with both shapes and the order that would fit. A flat
+ * net takes any shape of as many values.
+ */
+DN_EXPORT int dn_samples_fit(const char *path, int n_dims, const int64_t *shape, const struct dn_dataset_config *c);
 /** dn_dataset_open() - the same for data that are no images */
 DN_EXPORT int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, bool valid, int64_t inputs, int64_t truths);
 DN_EXPORT void dn_dataset_close(struct dn_dataset *ds);
@@ -162,6 +173,8 @@ DN_EXPORT void dn_loader_destroy(struct dn_loader *l); /* stops and joins the th
  * time that the caller waited.
  */
 DN_EXPORT int dn_loader_next(struct dn_loader *l, const float **x, const float **t, const int64_t **cls, int64_t *waited_ns);
+/** dn_loader_again() - microbatch @m of @update once more, as it was or will be given, into the caller's memory; on this thread */
+DN_EXPORT int dn_loader_again(struct dn_loader *l, int64_t update, int64_t m, float *x, float *t);
 /** dn_loader_size() - width and height of the images that dn_loader_next() gave last (before: of the first) */
 DN_EXPORT void dn_loader_size(const struct dn_loader *l, int64_t *w, int64_t *h);
 

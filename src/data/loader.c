@@ -138,21 +138,36 @@ static void note_error(struct slot *s, int64_t i, int err)
 	snprintf(s->message, sizeof(s->message), "%s", dn_message());
 }
 
-/* Samples [from, to) of microbatch @k; the lock is not held. */
-static void fill(struct dn_loader *l, int64_t k, int64_t from, int64_t to)
+static int fill_one(const struct dn_loader *l, int64_t k, int64_t i, float *x, float *t, int64_t *cls)
 {
 	const struct dn_loader_config *c = &l->c;
-	struct slot *s = &l->slots[k % DN_LOADER_DEPTH];
-	struct dn_sample_key key = { .update = (uint64_t)update_of(l, k) };
+	struct dn_sample_key key = { .update = (uint64_t)update_of(l, k), .slot = (uint64_t)slot_at(l, k, i) };
 	int64_t inputs = inputs_of(l, k, &key.w);
 
 	key.h = key.w;
-	for (int64_t i = from; i < to; i++) {
-		float *t = c->truths ? s->t + i * c->truths : NULL;
-		int err;
+	return c->data->get(c->data, sample_at(l, k, i), &key, x + i * inputs, c->truths ? t + i * c->truths : NULL, c->truths,
+			    &cls[i]);
+}
 
-		key.slot = (uint64_t)slot_at(l, k, i);
-		err = c->data->get(c->data, sample_at(l, k, i), &key, s->x + i * inputs, t, c->truths, &s->cls[i]);
+int dn_loader_again(struct dn_loader *l, int64_t update, int64_t m, float *x, float *t)
+{
+	const int64_t k = (update - l->c.first_update) * l->c.subdivisions + m;
+	int64_t *cls = dn_calloc((size_t)l->local, sizeof(*cls));
+	int err = cls ? 0 : -ENOMEM;
+
+	for (int64_t i = 0; i < l->local && !err; i++)
+		err = fill_one(l, k, i, x, t, cls);
+	dn_free(cls);
+	return err;
+}
+
+/* Samples [from, to) of microbatch @k; the lock is not held. */
+static void fill(struct dn_loader *l, int64_t k, int64_t from, int64_t to)
+{
+	struct slot *s = &l->slots[k % DN_LOADER_DEPTH];
+
+	for (int64_t i = from; i < to; i++) {
+		int err = fill_one(l, k, i, s->x, s->t, s->cls);
 
 		if (err) {
 			pthread_mutex_lock(&l->lock);

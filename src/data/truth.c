@@ -169,13 +169,14 @@ static void summary(const struct truth *t, const struct dn_lines *paths, const s
 		return;
 	err = dn_buf_printf(&b, "%.300s: of %lld images", list, (long long)t->n);
 	if (!err && none)
-		err = dn_buf_printf(&b, " %lld have no label of %.300s in their path (the first: %.300s)", (long long)none,
-				    labels_path, paths->line[first_none]);
+		err = dn_buf_printf(&b, " %lld have no label of %.300s in their path (the first: line %d, \"%.300s\")",
+				    (long long)none, labels_path, paths->number[first_none], paths->line[first_none]);
 	if (!err && several) {
 		const int32_t *k = t->cls + t->at[first_several];
 
-		err = dn_buf_printf(&b, "%s %lld have several (the first: %.300s: %.80s, %.80s%s)", none ? "," : "",
-				    (long long)several, paths->line[first_several], labels->line[k[0]], labels->line[k[1]],
+		err = dn_buf_printf(&b, "%s %lld have several (the first: line %d, \"%.300s\": %.80s, %.80s%s)", none ? "," : "",
+				    (long long)several, paths->number[first_several], paths->line[first_several],
+				    labels->line[k[0]], labels->line[k[1]],
 				    t->at[first_several + 1] - t->at[first_several] > 2 ? ", ..." : "");
 	}
 	if (!err)
@@ -250,8 +251,9 @@ void truth_write(const struct truth *t, int64_t i, bool first, float *out)
 }
 
 /* "name parent": the parent's number is what follows the last blank. */
-static int read_parent(const char *path, int64_t i, const char *line, int32_t *out)
+static int read_parent(const char *path, const struct dn_lines *l, int64_t i, int32_t *out)
 {
+	const char *line = l->line[i];
 	size_t n = strlen(line);
 	int64_t parent = 0;
 
@@ -260,11 +262,10 @@ static int read_parent(const char *path, int64_t i, const char *line, int32_t *o
 	while (n && line[n - 1] != ' ' && line[n - 1] != '\t')
 		n--;
 	if (!n || dn_parse_int(line + n, &parent) != DN_NUM_WHOLE)
-		return dn_fail(-EINVAL, DATA_PATH ":%lld: %.100s: not a name and its parent's number", path, (long long)i + 1,
-			       line);
+		return dn_fail(-EINVAL, DATA_PATH ":%d: %.100s: not a name and its parent's number", path, l->number[i], line);
 	if (parent < -1 || parent >= i)
-		return dn_fail(-EINVAL, DATA_PATH ":%lld: the parent is %lld, must be -1 or a line before this one (0 to %lld)",
-			       path, (long long)i + 1, (long long)parent, (long long)i - 1);
+		return dn_fail(-EINVAL, DATA_PATH ":%d: the parent is %lld, must be -1 or a line before this one (0 to %lld)",
+			       path, l->number[i], (long long)parent, (long long)i - 1);
 	*out = (int32_t)parent;
 	return 0;
 }
@@ -284,7 +285,7 @@ int truth_tree_read(struct truth_tree *tree, const char *path)
 		err = tree->parent && tree->group ? 0 : -ENOMEM;
 	}
 	for (int64_t i = 0; i < l.n && !err; i++) {
-		err = read_parent(path, i, l.line[i], &tree->parent[i]);
+		err = read_parent(path, &l, i, &tree->parent[i]);
 		if (!err && (!i || tree->parent[i] != tree->parent[i - 1]))
 			tree->group[tree->n_groups++] = (int32_t)i;
 	}

@@ -1,7 +1,7 @@
 /* A cfg: a keyfile whose first section is [net] or [network], exactly once. */
 #ifndef DN_GRAPH_CFG_H
 #define DN_GRAPH_CFG_H
-#include "base/keyfile.h"
+#include "base/keyrule.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -21,6 +21,15 @@ DN_EXPORT int dn_cfg_parse_quiet(struct dn_cfg **out, const char *text, size_t n
 DN_EXPORT void dn_cfg_destroy(struct dn_cfg *c);
 /** dn_cfg_section() - the section @name (a plugin's), NULL when there is none; two are -EINVAL in *err */
 DN_EXPORT struct dn_section *dn_cfg_section(struct dn_cfg *c, const char *name, int *err);
+
+struct dn_section_kind {			 /* a section that this version knows: [net], [block], a layer type */
+	const char *name, *alias;		 /* alias may be NULL */
+	const char *summary;			 /* one line */
+	const struct dn_key_rule *keys, *common; /* NULL: none; common: those of every layer */
+};
+/** dn_section_kind() - kind @i, from 0; false past the last. dn_section_kind_find(): by name or alias */
+DN_EXPORT bool dn_section_kind(int i, struct dn_section_kind *out);
+DN_EXPORT bool dn_section_kind_find(const char *section, struct dn_section_kind *out);
 /** dn_cfg_is_layer() - a layer type of this version, by name or alias */
 DN_EXPORT bool dn_cfg_is_layer(const char *section);
 /**
@@ -34,8 +43,7 @@ DN_EXPORT bool dn_cfg_is_claimed(const struct dn_cfg *c, const char *name);
 DN_EXPORT int dn_cfg_plain(const struct dn_cfg *c, bool (*is_plugin)(const char *section), char **out, size_t *n);
 /**
  * dn_cfg_differences() - in what the nets of two cfgs compute or learn something else; differ.c lists what may change
- * @now: its net has been built, and has said which keys it reads. @then: parsed, that is enough.
- * fn(arg, text) for each, in the order of the file: "t.cfg:12: [connected] activation=tanh; was saved with relu". What fn
+ * fn(arg, text) for each, section by section: "t.cfg:12: [connected] activation=tanh; was saved with relu". What fn
  * returns other than 0 ends it and is returned.
  */
 DN_EXPORT int dn_cfg_differences(const struct dn_cfg *now, const struct dn_cfg *then, int (*fn)(void *arg, const char *text),

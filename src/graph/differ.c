@@ -1,7 +1,7 @@
 /* In what two cfgs make nets that compute, or learn, something else.
  *
- * Sections of layers are compared in order, key by key, by what their values mean: every key that the net of the one has read,
- * which says its kind and its default, and that the table below does not leave free. So a key that a layer type gains is
+ * Sections of layers are compared in order, key by key, by what their values mean: every key that the section's tables have, with
+ * the default that holds without it, but for those that the table below leaves free. So a key that a type of layer gains is
  * compared without a word here. Formatting, comments, the order of keys, unknown keys and a written default are no difference.
  */
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/keyrule.h"
 #include "base/text.h"
 #include "graph/cfg.h"
 #include "graph/layer.h"
@@ -73,16 +74,30 @@ static const struct {
 	{ NULL, "dontsave", FREE },
 	{ NULL, "numload", FREE },
 	{ NULL, "flipped", FREE },
-	/* read, and warned of as without effect */
+	/* without effect here */
 	{ "cost", "ratio", FREE },
 	{ "cost", "noobj", FREE },
 	{ "cost", "thresh", FREE },
 	{ "crop", "shift", FREE },
+	{ "crop", "angle", FREE },
+	{ "crop", "saturation", FREE },
+	{ "crop", "exposure", FREE },
 	/* same numbers in another spelling */
 	{ NULL, "layers", LAYERS },
 	{ NULL, "from", LAYERS },
 	{ NULL, "share_index", LAYERS },
 	{ "net", "inputs", IMPLIED },
+};
+
+/* Defaults that a layer works out of another key of its section. */
+static const struct {
+	const char *key, *from;
+	int64_t more;
+} derived[] = {
+	{ "stride_x", "stride", 0 },
+	{ "stride_y", "stride", 0 },
+	{ "size", "stride", 0 },
+	{ "padding", "size", -1 },
 };
 
 /* Sections that are no layers do not take part: [block] markers and those of plugins. */
@@ -181,79 +196,85 @@ static bool same_layers(const char *a, const char *b, int layer)
 	}
 }
 
-/* What holds without the key: its text, NULL when nothing does. */
-static const char *default_of(const struct dn_asked *a, char *out, size_t cap)
+/* What holds in @s for the key of @r: its value, or the default as text; NULL when nothing does. */
+static const char *holds(const struct dn_section *s, const struct dn_key_rule *r, char *out, size_t cap)
 {
-	double x;
+	const struct dn_key *k = find(s, r->key);
 
-	switch (a->kind) {
-	case DN_KEY_INT:
-		snprintf(out, cap, "%lld", (long long)a->whole);
+	if (k || r->def || r->kind != DN_KEY_INT)
+		return k ? k->value : r->def;
+	for (int i = 0; i < DN_N(derived); i++) {
+		const struct dn_key_rule *from = strcmp(derived[i].key, r->key) ? NULL : dn_section_rule(s, derived[i].from);
+		const char *text = from ? holds(s, from, out, cap) : NULL;
+		int64_t x;
+
+		if (!text)
+			continue;
+		if (dn_parse_int(text, &x) <= DN_NUM_PREFIX)
+			snprintf(out, cap, "%lld", (long long)x + derived[i].more);
+		else
+			snprintf(out, cap, "%s", text); /* the other key's fault */
 		return out;
-	case DN_KEY_FLOAT:
-		snprintf(out, cap, "%g", a->number);
-		if (dn_parse_float(out, &x) || x < a->number || x > a->number)
-			snprintf(out, cap, "%.17g", a->number);
-		return out;
-	case DN_KEY_TEXT:
-		return a->text;
-	default:
-		return NULL;
 	}
+	return NULL;
 }
 
-static bool same_value(const struct walk *w, const struct dn_asked *a, const char *x, const char *y)
+static bool same_value(const struct walk *w, const struct dn_key_rule *r, const char *x, const char *y)
 {
 	if (!x || !y)
 		return x == y;
 	if (!strcmp(x, y))
 		return true;
-	if (rule_of(w, a->key) == LAYERS)
+	if (rule_of(w, r->key) == LAYERS)
 		return same_layers(x, y, w->layer);
-	switch (a->kind) {
+	switch (r->kind) {
 	case DN_KEY_INT:
+		return same_number(x, y, true);
 	case DN_KEY_FLOAT:
-		return same_number(x, y, a->kind == DN_KEY_INT);
+	case DN_KEY_ONLY:
+		return same_number(x, y, false);
 	case DN_KEY_INTS:
 	case DN_KEY_FLOATS:
-		return same_list(x, y, a->kind == DN_KEY_INTS);
+		return same_list(x, y, r->kind == DN_KEY_INTS);
 	default:
 		return false;
 	}
 }
 
-static int compare_key(const struct walk *w, const struct dn_asked *a)
+static int compare_key(const struct walk *w, const struct dn_key_rule *r)
 {
-	const struct dn_key *x = find(w->now, a->key), *y = find(w->then, a->key);
-	enum rule rule = rule_of(w, a->key);
-	const char *def;
-	char text[40];
+	const struct dn_key *x = find(w->now, r->key), *y = find(w->then, r->key);
+	enum rule rule = rule_of(w, r->key);
+	const char *here, *there;
+	char a[64], b[64];
 
-	if (a->kind == DN_KEY_IDLE || rule == FREE || (!x && !y))
+	/* a default that is another follows from a key that is another */
+	if (r->kind == DN_KEY_NOTHING || rule == FREE || (!x && !y))
 		return 0;
 	if (rule == IMPLIED && find(w->now, "width") && find(w->then, "width"))
 		return 0;
-	/* where all other keys are equal, the default of the one is that of the other, also if it follows from other keys */
-	def = default_of(a, text, sizeof(text));
-	if (same_value(w, a, x ? x->value : def, y ? y->value : def))
+	here = holds(w->now, r, a, sizeof(a));
+	there = holds(w->then, r, b, sizeof(b));
+	if (same_value(w, r, here, there))
 		return 0;
 	if (!x)
-		return tell(w, w->now->line, "[%.80s] has no %.80s%s%.80s; was saved with %.80s=%.80s", w->now->name, a->key,
-			    def ? ", so " : "", def ? def : "", a->key, y->value);
+		return tell(w, w->now->line, "[%.80s] has no %.80s%s%.80s; was saved with %.80s=%.80s", w->now->name, r->key,
+			    here ? ", so " : "", here ? here : "", r->key, y->value);
 	if (!y)
-		return tell(w, x->line, "[%.80s] %.80s=%.80s; was saved without it%s%.80s", w->now->name, a->key, x->value,
-			    def ? ", so " : "", def ? def : "");
-	return tell(w, x->line, "[%.80s] %.80s=%.80s; was saved with %.80s", w->now->name, a->key, x->value, y->value);
+		return tell(w, x->line, "[%.80s] %.80s=%.80s; was saved without it%s%.80s", w->now->name, r->key, x->value,
+			    there ? ", so " : "", there ? there : "");
+	return tell(w, x->line, "[%.80s] %.80s=%.80s; was saved with %.80s", w->now->name, r->key, x->value, y->value);
 }
 
 static int compare_sections(const struct walk *w)
 {
-	for (int i = 0; i < w->now->n_asked; i++) {
-		int err = compare_key(w, &w->now->asked[i]);
+	for (size_t i = 0; i < sizeof(w->now->rules) / sizeof(w->now->rules[0]); i++)
+		for (const struct dn_key_rule *r = w->now->rules[i]; r && r->key; r++) {
+			int err = compare_key(w, r);
 
-		if (err)
-			return err;
-	}
+			if (err)
+				return err;
+		}
 	return 0;
 }
 

@@ -35,7 +35,21 @@ struct net_shape { /* an input size that the net can run at; the current one's c
 	struct net_memory memory;
 };
 
+struct net_tail { /* offsets behind the arena, see memory.c */
+	size_t numbers, costs, count, input, truth;
+	int n_costs;
+};
+
 struct net_priv {
+	size_t arena_bytes; /* of the hungriest size, without the tail */
+	struct net_tail tail;
+	double *costs;			 /* device: [n_costs] of the last forward, in layer order */
+	int64_t *count;			 /* device: a counter */
+	float *input, *truth;		 /* device: copies of the pass's, where the host cannot reach device memory */
+	struct dn_numbers *host_numbers; /* alloc_host: [microbatches + 1] of each pass of an update, then of its step */
+	double *host_costs;		 /* alloc_host: [microbatches][n_costs], and one number more */
+	struct dn_event *input_read;	 /* compute has read input and truth of the last pass */
+	struct dn_event *costs_read;	 /* the costs of the last forward have reached the host */
 	bool has_markers;
 	int stop; /* the last layer with stopbackward=1, or -1 */
 	struct net_memory memory;
@@ -55,6 +69,9 @@ int layer_kept(struct dn_layer *l); /* all layers being set up: the buffer for g
 void layer_fini(struct dn_layer *l);
 const char *layer_names(char *out, size_t cap); /* "convolutional (conv), ..." */
 
+/* the keys of [net] and [block]; those of layers: dn_layer_keys and each type's */
+extern const struct dn_key_rule dn_net_keys[], dn_block_keys[];
+
 /* net_keys.c: [net]'s keys into @net and @hyper */
 int net_keys_read(struct dn_net *net);
 int net_batches(struct dn_net *net);
@@ -73,7 +90,8 @@ int block_build(struct dn_net *net, const int *first_of);
 /* memory.c */
 int memory_plan(struct dn_net *net); /* activations_bytes and workspace_bytes grow to what this size needs */
 void memory_fini(struct net_memory *m);
-void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena);
+void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena, double *costs);
+size_t memory_tail(const struct dn_net *net, struct net_tail *at);
 void *grow(void *p, int n, int *cap, size_t size); /* room for one more than @n; NULL leaves p as it was */
 
 #endif

@@ -9,12 +9,16 @@ extern "C" {
 
 struct dn_block;
 struct dn_net;
+struct dn_pass;
 
 struct dn_hooks {
-	int (*before_forward)(void *self, struct dn_block *b);	/* net.c: before b's first layer; values become real */
-	int (*after_forward)(void *self, struct dn_block *b);	/* net.c: b's work is queued, not done */
-	int (*before_backward)(void *self, struct dn_block *b); /* net.c: blocks in reverse; grads become real */
-	int (*after_backward)(void *self, struct dn_block *b);	/* net.c: b's gradients are queued */
+	int (*before_forward)(void *self, struct dn_block *b,
+			      const struct dn_pass *pass); /* pass.c: before b's first layer; values become real */
+	int (*after_forward)(void *self, struct dn_block *b,
+			     const struct dn_pass *pass); /* pass.c: b's work is queued, not done */
+	int (*before_backward)(void *self, struct dn_block *b,
+			       const struct dn_pass *pass); /* pass.c: blocks in reverse; grads become real */
+	int (*after_backward)(void *self, struct dn_block *b, const struct dn_pass *pass); /* pass.c: b's gradients are queued */
 };
 
 #ifdef __cplusplus

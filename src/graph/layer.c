@@ -5,15 +5,30 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "graph/graph_priv.h"
 #include "graph/layers/layers_priv.h"
 
-/* Keys of every layer that would change the result and are not there. */
-static const struct dn_key_fixed common_fixed[] = {
-	{ "onlyforward", 0 }, { "truth", 0 },	      { "smooth", 0 },	      { "clip", 0 },
-	{ "dont_update", 0 }, { "burnin_update", 0 }, { "train_only_bn", 0 },
+const struct dn_key_rule dn_layer_keys[] = {
+	{ "learning_rate", DN_KEY_FLOAT, "1", .help = "factor on the net's rate for this layer" },
+	{ "stopbackward", DN_KEY_INT, "0", 0, 1, .help = "1: this layer and all before it are frozen" },
+	{ "dontload", DN_KEY_INT, "0", 0, 1, .help = "1: .weights files have nothing of this layer when they are read" },
+	{ "dontloadscales", DN_KEY_INT, "0", 0, 1, .help = "1: nor its scales and rolling statistics" },
+	{ "dontsave", DN_KEY_INT, "0", 0, 1, .help = "1: nor when they are written" },
+	{ "numload", DN_KEY_INT, "0", 0, NET_MAX_COUNT,
+	  .help = ".weights files have that many filters only; [convolutional] and [connected], 0: all" },
+	{ "share_index", DN_KEY_INT, NULL, -NET_MAX_LAYERS, NET_MAX_LAYERS,
+	  .help = "layer whose params this one uses; negative counts from this one" },
+	{ "onlyforward", DN_KEY_ONLY, .def = "0" },
+	{ "truth", DN_KEY_ONLY, .def = "0" },
+	{ "smooth", DN_KEY_ONLY, .def = "0" },
+	{ "clip", DN_KEY_ONLY, .def = "0" },
+	{ "dont_update", DN_KEY_ONLY, .def = "0" },
+	{ "burnin_update", DN_KEY_ONLY, .def = "0" },
+	{ "train_only_bn", DN_KEY_ONLY, .def = "0" },
+	{ .key = NULL },
 };
 
 const struct dn_layer_ops *dn_layer_find(const char *section)
@@ -47,25 +62,14 @@ int dn_layer_no_op(const struct dn_layer *l, const char *op)
 	return dn_section_fail(l->section, NULL, -ENOTSUP, "layer %d: backend %s has no %s", l->index, l->net->dev->be->name, op);
 }
 
-int dn_keys_fixed(struct dn_section *s, const struct dn_key_fixed *t, int n)
+int dn_layer_no_effect(struct dn_layer *l, struct dn_section *s, const char *const *keys, int n)
 {
-	for (int i = 0; i < n; i++) {
-		double v;
-		int err = dn_section_float(s, t[i].key, t[i].only, &v);
+	const bool again = ((const struct net_priv *)l->net->priv)->again;
+	int err = 0;
 
-		if (err)
-			return err;
-		if (v < t[i].only || v > t[i].only)
-			return dn_section_fail(s, t[i].key, -ENOTSUP, "%s=%g is not supported in this version, only %g", t[i].key,
-					       v, t[i].only);
-	}
-	return 0;
-}
-
-void dn_keys_ignore(struct dn_section *s, const char *const *keys, int n)
-{
-	for (int i = 0; i < n; i++)
-		dn_section_idle(s, keys[i]);
+	for (int i = 0; i < n && !err; i++)
+		err = dn_key_no_effect(s, keys[i], l->net->opt.train && !again);
+	return err;
 }
 
 /* --- for setup() --- */
@@ -106,7 +110,20 @@ int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *
 	return 0;
 }
 
-int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
+static int check_sources(struct dn_layer *l)
+{
+	for (int i = 0; i < l->n_inputs; i++) {
+		int at = l->inputs_of[i].layer;
+
+		if (at >= 0 && l->net->layers[at].no_consumer)
+			return dn_section_fail(l->section, NULL, -EINVAL,
+					       "layer %d reads layer %d, a [%s]: it has no output to read", l->index, at,
+					       l->net->layers[at].ops->name);
+	}
+	return 0;
+}
+
+static int set_sources(struct dn_layer *l, int n, const int *index)
 {
 	struct dn_layer_input *in;
 
@@ -125,17 +142,18 @@ int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
 		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops == &dropout_layer)
 			at++;
 		in[i].layer = at;
-		if (at >= 0 && l->net->layers[at].no_consumer) {
-			dn_free(in);
-			return dn_section_fail(l->section, NULL, -EINVAL,
-					       "layer %d reads layer %d, a [%s]: it has no output to read", l->index, at,
-					       l->net->layers[at].ops->name);
-		}
 	}
 	dn_free(l->inputs_of);
 	l->inputs_of = in;
 	l->n_inputs = n;
 	return 0;
+}
+
+int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
+{
+	int err = set_sources(l, n, index);
+
+	return err ? err : check_sources(l);
 }
 
 /* The layer has been set up before, at another size: the param that it declared then. */
@@ -265,9 +283,9 @@ int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where)
 	return 0;
 }
 
-int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *def)
+int dn_layer_activation(struct dn_layer *l, struct dn_section *s)
 {
-	const char *name = dn_section_text(s, "activation", def);
+	const char *name = dn_key_text(s, "activation");
 
 	if (!strncmp(name, "normalize_channels", 18))
 		return dn_section_fail(s, "activation", -ENOTSUP,
@@ -278,13 +296,25 @@ int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *de
 	return 0;
 }
 
+int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, float *out)
+{
+	const struct dn_net *net = l->net;
+	int err;
+
+	if (first < 0 || n < 0 || n > l->batch || first > l->batch - n)
+		return dn_fail(-EINVAL, "layer %d: images %lld to %lld of a pass of %lld", l->index, (long long)first,
+			       (long long)(first + n), (long long)l->batch);
+	err = net->dev->be->copy(net->compute, out, l->output + first * l->outputs, sizeof(float) * (size_t)(n * l->outputs));
+	return err ? err : net->dev->be->stream_sync(net->compute);
+}
+
 /* --- for forward() and backward() --- */
 
-const float *dn_layer_x(const struct dn_layer *l, int k)
+const float *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k)
 {
 	int at = l->inputs_of[k].layer;
 
-	return at < 0 ? l->net->input : l->net->layers[at].output;
+	return at < 0 ? pass->input : l->net->layers[at].output;
 }
 
 float *dn_layer_dx(const struct dn_layer *l, int k, bool *acc)
@@ -301,20 +331,20 @@ static int common_keys(struct dn_layer *l, struct dn_section *s)
 {
 	int64_t stop, load, scales, save;
 	double rate;
-	int err = dn_section_float(s, "learning_rate", 1, &rate);
+	int err = dn_key_float(s, "learning_rate", &rate);
 
 	if (!err)
-		err = dn_section_int(s, "stopbackward", 0, 0, 1, &stop);
+		err = dn_key_int(s, "stopbackward", &stop);
 	if (!err)
-		err = dn_section_int(s, "dontload", 0, 0, 1, &load);
+		err = dn_key_int(s, "dontload", &load);
 	if (!err)
-		err = dn_section_int(s, "dontloadscales", 0, 0, 1, &scales);
+		err = dn_key_int(s, "dontloadscales", &scales);
 	if (!err)
-		err = dn_section_int(s, "dontsave", 0, 0, 1, &save);
+		err = dn_key_int(s, "dontsave", &save);
 	if (!err)
-		err = dn_section_int(s, "numload", 0, 0, NET_MAX_COUNT, &l->numload);
+		err = dn_key_int(s, "numload", &l->numload);
 	if (!err)
-		err = dn_keys_fixed(s, common_fixed, DN_N(common_fixed));
+		err = dn_keys_only(s);
 	if (err)
 		return err;
 	l->lr_scale = (float)rate;
@@ -333,9 +363,9 @@ static int share_key(struct dn_layer *l, struct dn_section *s)
 
 	l->owner = l->index;
 	l->uses = 1;
-	if (!dn_section_text(s, "share_index", NULL))
+	if (!dn_section_find(s, "share_index"))
 		return 0;
-	err = dn_section_int(s, "share_index", 0, -NET_MAX_LAYERS, NET_MAX_LAYERS, &v);
+	err = dn_key_int_or(s, "share_index", 0, &v);
 	if (!err)
 		err = dn_layer_resolve(l, "share_index", v, &at);
 	if (err)
@@ -392,7 +422,7 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 	if (!err)
 		err = share_key(l, s);
 	if (!err)
-		err = dn_layer_set_inputs(l, 1, &before);
+		err = set_sources(l, 1, &before); /* setup() may name others: checked behind it */
 	if (err)
 		return err;
 	if (index) {
@@ -409,6 +439,8 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 		l->inputs = net->inputs;
 	}
 	err = l->ops->setup(l, s);
+	if (!err)
+		err = check_sources(l);
 	if (!err)
 		err = share_count(l);
 	if (err)

@@ -56,11 +56,9 @@ static void extend_outputs(struct dn_net *net, int *last)
 			if (l->inputs_of[k].layer >= 0)
 				last[l->inputs_of[k].layer] = max_int(last[l->inputs_of[k].layer], end);
 	}
-	for (int i = 0; i < net->n_layers; i++) {
-		int at = i;
+	for (int i = 0; i < net->n_outputs; i++) {
+		int at = net->outputs[i];
 
-		if (i != net->output_layer && i != net->opt.keep_output)
-			continue;
 		while (net->layers[at].passes_input && net->layers[at].inputs_of[0].layer >= 0)
 			at = net->layers[at].inputs_of[0].layer;
 		last[at] = max_int(last[at], net->n_layers - 1);
@@ -108,9 +106,36 @@ static int tensor_bytes(const struct dn_layer *l, size_t *out)
 	return err ? err : dn_mul_size(*out, sizeof(float), out);
 }
 
+/* NOTE(tail): behind the arena of the pass lies what outlives it: the numbers of the pass, the costs of its layers, a counter,
+ * and, where the host cannot reach device memory, the input and the truth. @at (may be NULL): the places. */
+size_t memory_tail(const struct dn_net *net, struct net_tail *at)
+{
+	struct net_tail none, *t = at ? at : &none;
+	struct dn_facts f;
+	size_t n = 0;
+
+	net->dev->be->facts(net->dev, &f);
+	t->numbers = n;
+	n += dn_up(sizeof(struct dn_numbers), DN_ALIGN);
+	t->n_costs = 0;
+	for (int i = 0; i < net->n_layers; i++)
+		t->n_costs += net->layers[i].has_cost;
+	t->costs = n;
+	n += dn_up(sizeof(double) * (size_t)t->n_costs, DN_ALIGN);
+	t->count = n;
+	n += dn_up(sizeof(int64_t), DN_ALIGN);
+	t->input = t->truth = n;
+	if (f.host_access)
+		return n;
+	n += dn_up(sizeof(float) * (size_t)(net->local * net->max_inputs), DN_ALIGN);
+	t->truth = n;
+	return n + dn_up(sizeof(float) * (size_t)(net->local * net->truths), DN_ALIGN);
+}
+
 int memory_plan(struct dn_net *net)
 {
-	struct net_memory *m = &((struct net_priv *)net->priv)->memory;
+	struct net_priv *priv = net->priv;
+	struct net_memory *m = &priv->memory;
 	size_t most = 2 * (size_t)net->n_layers + (size_t)m->n_buffers, total = 0;
 	int *last = dn_calloc((size_t)net->n_layers, sizeof(*last));
 	int *first = dn_calloc((size_t)net->n_layers, sizeof(*first));
@@ -147,8 +172,9 @@ int memory_plan(struct dn_net *net)
 		add_item(m, b->bytes, from, to, b->where, -1);
 	}
 	err = dn_arena_place(m->items, m->n_items, DN_ALIGN, &total);
-	if (!err && total > net->activations_bytes)
-		net->activations_bytes = total;
+	if (!err && total > priv->arena_bytes)
+		priv->arena_bytes = total;
+	net->activations_bytes = dn_up(priv->arena_bytes, DN_ALIGN) + memory_tail(net, NULL);
 out:
 	dn_free(last);
 	dn_free(first);
@@ -163,7 +189,7 @@ void memory_fini(struct net_memory *m)
 	dn_free(m->output_of);
 }
 
-void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena)
+void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena, double *costs)
 {
 	for (int i = 0; i < m->n_items; i++)
 		*m->where[i] = (char *)arena + m->items[i].offset;
@@ -172,6 +198,7 @@ void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, v
 
 		if (l->passes_input && l->inputs_of[0].layer >= 0)
 			l->output = layers[l->inputs_of[0].layer].output;
+		l->cost = l->has_cost ? costs++ : NULL;
 	}
 }
 
@@ -183,6 +210,26 @@ int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items)
 	return priv->memory.n_items;
 }
 
+/* The host's side: one struct of numbers for each pass of an update and for its step, the costs of each pass. */
+static int alloc_host(struct dn_net *net)
+{
+	struct net_priv *priv = net->priv;
+	const struct dn_backend *be = net->dev->be;
+	const size_t n_micro = net->opt.train ? (size_t)net->subdivisions : 1;
+	size_t bytes;
+	int err = dn_mul_size(n_micro + 1, sizeof(struct dn_numbers), &bytes);
+
+	if (!err)
+		err = be->alloc_host(net->dev, DN_MEM_HOST, bytes, (void **)&priv->host_numbers);
+	if (!err)
+		err = dn_mul_size(n_micro, sizeof(double) * (size_t)(priv->tail.n_costs + 1), &bytes);
+	if (!err)
+		err = be->alloc_host(net->dev, DN_MEM_HOST, bytes, (void **)&priv->host_costs);
+	if (!err)
+		err = be->event_create(net->dev, "input read", &priv->input_read);
+	return err ? err : be->event_create(net->dev, "costs", &priv->costs_read);
+}
+
 int dn_net_alloc(struct dn_net *net)
 {
 	struct net_priv *priv = net->priv;
@@ -191,23 +238,33 @@ int dn_net_alloc(struct dn_net *net)
 	size_t ws = dn_up(net->workspace_bytes, DN_ALIGN);
 	size_t at = ws;
 	int err = net->arena ? dn_fail(-EINVAL, "net: allocated twice") : dn_net_check_keys(net);
+	char *tail;
 
-	if (!err && net->activations_bytes)
+	if (!err)
 		err = be->alloc(net->dev, DN_MEM_ACTIVATIONS, net->activations_bytes, &net->arena);
 	if (err)
 		return err;
 	if (pack)
 		net->workspace_bytes = ws + priv->packed_bytes;
+	(void)memory_tail(net, &priv->tail);
 	if (net->workspace_bytes)
 		err = be->alloc(net->dev, DN_MEM_WORKSPACE, net->workspace_bytes, &net->workspace);
+	if (!err)
+		err = alloc_host(net);
 	if (err) {
 		be->free(net->dev, net->arena);
 		net->arena = NULL;
 		return err;
 	}
-	memory_place(&priv->memory, net->layers, net->n_layers, net->arena);
+	tail = (char *)net->arena + dn_up(priv->arena_bytes, DN_ALIGN);
+	net->numbers = (const struct dn_numbers *)(const void *)(tail + priv->tail.numbers);
+	priv->costs = (double *)(void *)(tail + priv->tail.costs);
+	priv->count = (int64_t *)(void *)(tail + priv->tail.count);
+	priv->input = (float *)(void *)(tail + priv->tail.input);
+	priv->truth = (float *)(void *)(tail + priv->tail.truth);
+	memory_place(&priv->memory, net->layers, net->n_layers, net->arena, priv->costs);
 	for (int i = 1; i < priv->n_shapes; i++)
-		memory_place(&priv->shapes[i].memory, priv->shapes[i].layers, net->n_layers, net->arena);
+		memory_place(&priv->shapes[i].memory, priv->shapes[i].layers, net->n_layers, net->arena, priv->costs);
 	for (int i = 0; i < priv->n_packed && pack; i++) {
 		*priv->packed[i].where = (char *)net->workspace + at;
 		at += dn_up(priv->packed[i].bytes, DN_ALIGN);

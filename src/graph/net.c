@@ -44,7 +44,7 @@ static int scan(struct dn_net *net, int *first_of)
 					       layer_names(names, sizeof(names)));
 		if (net->n_layers == NET_MAX_LAYERS)
 			return dn_section_fail(s, NULL, -EINVAL, "more than %d layers", NET_MAX_LAYERS);
-		err = dn_section_int(s, "stopbackward", 0, 0, 1, &v);
+		err = dn_key_int(s, "stopbackward", &v);
 		if (err)
 			return err;
 		if (v)
@@ -114,8 +114,17 @@ int net_find_output(struct dn_net *net)
 					       "has %lld (noloss=1 makes a [softmax] that needs none)",
 					       i, (long long)l->truths, (long long)net->truths);
 	}
-	if (net->opt.keep_output >= net->n_layers)
-		return dn_fail(-EINVAL, "layer %d: the net has layers 0 to %d", net->opt.keep_output, net->n_layers - 1);
+	if (!net->outputs)
+		net->outputs = dn_calloc((size_t)net->opt.n_keep + 1, sizeof(*net->outputs));
+	if (!net->outputs)
+		return -ENOMEM;
+	net->outputs[0] = net->output_layer;
+	net->n_outputs = 1;
+	for (int i = 0; i < net->opt.n_keep; i++) {
+		if (net->opt.keep[i] < 0 || net->opt.keep[i] >= net->n_layers)
+			return dn_fail(-EINVAL, "layer %d: the net has layers 0 to %d", net->opt.keep[i], net->n_layers - 1);
+		net->outputs[net->n_outputs++] = net->opt.keep[i];
+	}
 	return 0;
 }
 
@@ -225,12 +234,19 @@ void dn_net_destroy(struct dn_net *net)
 		dn_free(net->params[i]);
 	dn_free(net->params);
 	dn_free(net->blocks);
+	dn_free(net->outputs);
 	dn_free(net->hyper.steps);
 	dn_free(net->hyper.scales);
 	if (net->arena)
 		net->dev->be->free(net->dev, net->arena);
 	if (net->workspace)
 		net->dev->be->free(net->dev, net->workspace);
+	if (priv) {
+		net->dev->be->free_host(net->dev, priv->host_numbers);
+		net->dev->be->free_host(net->dev, priv->host_costs);
+		net->dev->be->event_destroy(priv->input_read);
+		net->dev->be->event_destroy(priv->costs_read);
+	}
 	if (net->compute)
 		net->dev->be->stream_destroy(net->compute);
 	if (priv) {

@@ -12,6 +12,7 @@
 #include "graph/hook.h"
 #include "graph/layer.h"
 #include "graph/param.h"
+#include "graph/pass.h"
 #include "graph/store.h"
 #ifdef __cplusplus
 extern "C" {
@@ -53,7 +54,8 @@ struct dn_net_options {
 	bool train;		     /* deltas, saved buffers and gradients will be needed */
 	bool legacy_bn;		     /* or [net] legacy_bn=1 */
 	uint64_t seed;
-	int keep_output;	 /* inference: layer whose output must survive the pass, -1 = the last only */
+	int n_keep; /* inference: other layers whose outputs must survive the pass */
+	const int *keep;
 	bool multi_scale;	 /* the caller changes the size in training when hyper.random; else random=1 is an error */
 	bool cfg_batch_optional; /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
 };
@@ -73,6 +75,8 @@ struct dn_net {
 	int64_t truths;		 /* target length of one image */
 	int n_layers;
 	struct dn_layer *layers;
+	int n_outputs; /* layers whose outputs survive the pass: output_layer first, then options.keep */
+	int *outputs;
 	int output_layer;	    /* last layer that is not [cost] */
 	const struct dn_tree *tree; /* hierarchy of the classes, of the first [softmax] that has one; else NULL */
 	int n_blocks;
@@ -83,18 +87,12 @@ struct dn_net {
 	int64_t flops;				   /* forward, one image */
 	size_t activations_bytes, workspace_bytes; /* what dn_net_alloc() takes */
 
-	/* state of a pass, set by the caller before forward */
-	const float *input;   /* [local, inputs] */
-	const float *truth;   /* [local, truths], NULL in pure inference */
-	bool training;	      /* batch statistics, dropout; false: rolling statistics */
-	uint64_t first_image; /* global number of this rank's first image: (update-1)*batch + global slot */
-	double loss;	      /* of the last forward: mean over layers that own a cost, summed over images */
-
-	struct dn_store store;	 /* ops NULL until one is attached */
-	uint64_t values_version; /* +1 on every write of values; packed copies compare it */
-	void *workspace;	 /* [workspace_bytes] */
-	void *arena;		 /* private */
-	void *priv;		 /* private */
+	const struct dn_numbers *numbers; /* device memory: those of the pass or step that was queued last */
+	struct dn_store store;		  /* ops NULL until one is attached */
+	uint64_t values_version;	  /* +1 on every write of values; packed copies compare it */
+	void *workspace;		  /* [workspace_bytes] */
+	void *arena;			  /* private */
+	void *priv;			  /* private */
 };
 
 /**
@@ -137,8 +135,8 @@ DN_EXPORT int dn_net_plan(const struct dn_net *net, const struct dn_arena_item *
 DN_EXPORT int dn_net_add_shapes(struct dn_net *net, int n, const int64_t (*sizes)[2]);
 /**
  * dn_net_resize() - run at another planned size from now on; between passes, after dn_net_alloc()
- * net->w, h, inputs, truths, flops and the layers' shapes and buffers change, params and blocks stay. net->input must be set
- * to images of this size, of which there are at most max_inputs numbers each.
+ * net->w, h, inputs, truths, flops and the layers' shapes and buffers change, params and blocks stay.
+ * Passes take images of this size, of which there are at most max_inputs numbers each.
  */
 DN_EXPORT int dn_net_resize(struct dn_net *net, int64_t w, int64_t h);
 /** dn_net_init_values() - fill every param through store->each from (seed, id, element) */
@@ -146,15 +144,26 @@ DN_EXPORT int dn_net_init_values(struct dn_net *net);
 /** dn_net_touched() - values were written through the store: packed copies of them, and the store's, are out of date */
 DN_EXPORT void dn_net_touched(struct dn_net *net);
 
-/** dn_net_forward() - block by block with hooks; waits for the end; sets net->loss when net->truth is given (else 0) */
-DN_EXPORT int dn_net_forward(struct dn_net *net);
+/** dn_net_forward() - queue a pass, block by block with hooks; it may go on when this returns */
+DN_EXPORT int dn_net_forward(struct dn_net *net, const struct dn_pass *pass);
 /**
- * dn_net_backward() - blocks in reverse with hooks, after a forward pass with net->training
+ * dn_net_loss() - of the forward pass that was last made as microbatch pass->micro
+ * Mean over layers that own a cost, summed over images; 0 without truth. Waits for that pass only.
+ */
+DN_EXPORT int dn_net_loss(struct dn_net *net, const struct dn_pass *pass, double *out);
+/** dn_net_input_wait() - until input and truth of the passes so far are free to be overwritten */
+DN_EXPORT int dn_net_input_wait(struct dn_net *net);
+/** dn_net_numbers() - queue the numbers of @u for the ops of its step */
+DN_EXPORT int dn_net_numbers(struct dn_net *net, const struct dn_update *u);
+/** dn_net_update() - one optimizer step: the numbers of @u to the device, then store->step */
+DN_EXPORT int dn_net_update(struct dn_net *net, const struct dn_update *u);
+/**
+ * dn_net_backward() - blocks in reverse with hooks, after the forward pass of a DN_TRAIN pass
  * It stops at the first layer that wants a delta: earlier layers are frozen or have nothing that learns. Blocks before
  * dn_net_backward_first_block() are not visited and get no hooks; each later block is, also if none of its
  * layers has work. A visited block's unfrozen params all get their gradient.
  */
-DN_EXPORT int dn_net_backward(struct dn_net *net);
+DN_EXPORT int dn_net_backward(struct dn_net *net, const struct dn_pass *pass);
 /** dn_net_backward_first_block() - lowest block that backward visits, n_blocks when nothing learns */
 DN_EXPORT int dn_net_backward_first_block(const struct dn_net *net);
 /** dn_net_nonfinite_block() - first block whose outputs of the last forward are not finite, NULL when all are */

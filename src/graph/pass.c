@@ -1,5 +1,7 @@
 /* Running a net: first values, forward, backward, and the search for what is not finite. */
 #include <errno.h>
+#include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -56,9 +58,10 @@ int dn_net_init_values(struct dn_net *net)
 
 /* --- passes --- */
 
-static int call(int (*hook)(void *self, struct dn_block *b), struct dn_net *net, struct dn_block *b)
+static int call(int (*hook)(void *self, struct dn_block *b, const struct dn_pass *pass), struct dn_net *net, struct dn_block *b,
+		const struct dn_pass *pass)
 {
-	return hook ? hook(net->store.self, b) : 0;
+	return hook ? hook(net->store.self, b, pass) : 0;
 }
 
 static const struct dn_hooks no_hooks;
@@ -68,55 +71,149 @@ static const struct dn_hooks *hooks_of(const struct dn_net *net)
 	return net->store.hooks ? net->store.hooks : &no_hooks;
 }
 
-static int check_ready(const struct dn_net *net)
+static int check_ready(const struct dn_net *net, const struct dn_pass *pass)
 {
 	if (!net->arena)
 		return dn_fail(-EINVAL, "net: a pass before dn_net_alloc()");
 	if (net->n_params && !net->store.ops)
 		return dn_fail(-EINVAL, "net: a pass without a store");
-	if (net->training && !net->opt.train)
+	if (pass->phase != DN_INFER && !net->opt.train)
 		return dn_fail(-EINVAL, "net: a training pass of a net that was built for inference");
+	if (pass->micro < 0 || pass->micro >= (net->opt.train ? net->subdivisions : 1))
+		return dn_fail(-EINVAL, "net: microbatch %lld of an update of %lld", (long long)pass->micro,
+			       (long long)(net->opt.train ? net->subdivisions : 1));
 	return 0;
 }
 
-static void sum_loss(struct dn_net *net)
+/* The place of these numbers on the host is free again: what used it last was waited for with the costs of a later pass. */
+static int send_numbers(struct dn_net *net, int64_t place, const struct dn_numbers *num)
 {
-	double sum = 0;
-	int n = 0;
+	struct net_priv *priv = net->priv;
 
-	for (int i = 0; i < net->n_layers; i++) {
-		const struct dn_layer *l = &net->layers[i];
-
-		if (!l->has_cost || (l->truths && l->truths != net->truths))
-			continue;
-		sum += l->cost;
-		n++;
-	}
-	net->loss = n ? sum / n : 0;
+	priv->host_numbers[place] = *num;
+	return net->dev->be->copy(net->compute, (void *)(uintptr_t)net->numbers, &priv->host_numbers[place], sizeof(*num));
 }
 
-int dn_net_forward(struct dn_net *net)
+/* The pass as its layers see it: pointers of the device. Where the host reaches device memory they are the caller's own. */
+static int to_device(struct dn_net *net, const struct dn_pass *pass, bool send, struct dn_pass *out)
+{
+	struct net_priv *priv = net->priv;
+	const struct dn_backend *be = net->dev->be;
+	size_t x = sizeof(float) * (size_t)(net->local * net->inputs), t = sizeof(float) * (size_t)(net->local * net->truths);
+	int err = 0;
+
+	*out = *pass;
+	if (priv->tail.input == priv->tail.truth)
+		return 0;
+	if (pass->input)
+		out->input = priv->input;
+	if (pass->truth)
+		out->truth = priv->truth;
+	if (send && pass->input)
+		err = be->copy(net->compute, priv->input, pass->input, x);
+	if (!err && send && pass->truth)
+		err = be->copy(net->compute, priv->truth, pass->truth, t);
+	return err ? err : be->event_record(priv->input_read, net->compute);
+}
+
+static int begin_forward(struct dn_net *net, const struct dn_pass *pass, struct dn_pass *dev)
+{
+	const struct net_priv *priv = net->priv;
+	const struct dn_numbers num = { .seed = net->opt.seed, .first_image = pass->first_image, .factor = 1, .images = 1 };
+	int err = send_numbers(net, pass->micro, &num);
+
+	if (!err && priv->tail.n_costs)
+		err = net->dev->be->zero(net->compute, priv->costs, sizeof(double) * (size_t)priv->tail.n_costs);
+	return err ? err : to_device(net, pass, true, dev);
+}
+
+/* The costs go to the host behind the pass; who wants them waits for the event. */
+static int end_forward(struct dn_net *net, const struct dn_pass *pass)
+{
+	struct net_priv *priv = net->priv;
+	const size_t n = (size_t)priv->tail.n_costs;
+	const struct dn_backend *be = net->dev->be;
+	int err = 0;
+
+	if (n)
+		err = be->copy(net->compute, priv->host_costs + (size_t)pass->micro * n, priv->costs, sizeof(double) * n);
+	if (!err)
+		err = be->event_record(priv->costs_read, net->compute);
+	return err || priv->tail.input != priv->tail.truth ? err : be->event_record(priv->input_read, net->compute);
+}
+
+int dn_net_forward(struct dn_net *net, const struct dn_pass *pass)
 {
 	const struct dn_hooks *h = hooks_of(net);
-	int err = check_ready(net);
+	struct dn_pass dev = { 0 };
+	int err = check_ready(net, pass);
 
+	if (!err)
+		err = begin_forward(net, pass, &dev);
 	for (int i = 0; i < net->n_blocks && !err; i++) {
 		struct dn_block *b = &net->blocks[i];
 
-		err = call(h->before_forward, net, b);
-		for (int k = b->first; k <= b->last && !err; k++) {
-			net->layers[k].cost = 0;
-			err = net->layers[k].ops->forward(&net->layers[k]);
-		}
+		err = call(h->before_forward, net, b, pass);
+		for (int k = b->first; k <= b->last && !err; k++)
+			err = net->layers[k].ops->forward(&net->layers[k], &dev);
 		if (!err)
-			err = call(h->after_forward, net, b);
+			err = call(h->after_forward, net, b, pass);
 	}
-	if (!err)
-		err = net->dev->be->stream_sync(net->compute); /* costs are host values */
+	return err ? err : end_forward(net, pass);
+}
+
+int dn_net_input_wait(struct dn_net *net)
+{
+	const struct net_priv *priv = net->priv;
+
+	return priv->input_read ? net->dev->be->event_wait(priv->input_read) : 0;
+}
+
+/* Layers that want another target than the net's are computed for their outputs only. */
+int dn_net_loss(struct dn_net *net, const struct dn_pass *pass, double *out)
+{
+	const struct net_priv *priv = net->priv;
+	const double *cost = priv->host_costs + (size_t)pass->micro * (size_t)priv->tail.n_costs;
+	double sum = 0;
+	int n = 0;
+	int err = net->dev->be->event_wait(priv->costs_read);
+
 	if (err)
 		return err;
-	sum_loss(net);
+	for (int i = 0; i < net->n_layers; i++) {
+		const struct dn_layer *l = &net->layers[i];
+
+		if (!l->has_cost)
+			continue;
+		if (!l->truths || l->truths == net->truths) {
+			sum += *cost;
+			n++;
+		}
+		cost++;
+	}
+	*out = n ? sum / n : 0;
 	return 0;
+}
+
+int dn_net_numbers(struct dn_net *net, const struct dn_update *u)
+{
+	const struct dn_numbers num = {
+		.seed = net->opt.seed,
+		.rate = u->rate,
+		.images = (double)u->images,
+		.factor = 1,
+		.correct1 = 1 / (1 - pow(u->beta1, (double)u->step)),
+		.correct2 = 1 / (1 - pow(u->beta2, (double)u->step)),
+	};
+
+	return send_numbers(net, net->opt.train ? net->subdivisions : 1, &num);
+}
+
+int dn_net_update(struct dn_net *net, const struct dn_update *u)
+{
+	int err = dn_net_numbers(net, u);
+
+	return err ? err : net->store.ops->step(net->store.self, net, u);
 }
 
 static bool has_consumer(const struct dn_net *net, int layer)
@@ -153,7 +250,7 @@ static int kept_gradients(struct dn_layer *l, bool add)
 	return err;
 }
 
-static int backward_layer(struct dn_layer *l)
+static int backward_layer(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct dn_net *net = l->net;
 	int err = kept_gradients(l, false);
@@ -161,7 +258,7 @@ static int backward_layer(struct dn_layer *l)
 	if (!err && !l->seeds_delta && !has_consumer(net, l->index))
 		err = net->dev->be->zero(net->compute, l->delta, sizeof(float) * (size_t)(l->batch * l->outputs));
 	if (!err)
-		err = l->ops->backward(l);
+		err = l->ops->backward(l, pass);
 	return err ? err : kept_gradients(l, true);
 }
 
@@ -181,24 +278,44 @@ int dn_net_backward_first_block(const struct dn_net *net)
 	return i == net->n_layers ? net->n_blocks : net->layers[i].block->index;
 }
 
-int dn_net_backward(struct dn_net *net)
+int dn_net_backward(struct dn_net *net, const struct dn_pass *pass)
 {
+	const struct net_priv *priv = net->priv;
 	const struct dn_hooks *h = hooks_of(net);
 	int first = dn_net_backward_first_block(net);
-	int err = check_ready(net);
+	struct dn_pass dev = { 0 };
+	int err = check_ready(net, pass);
 
-	if (!err && !net->training)
+	if (!err && pass->phase != DN_TRAIN)
 		return dn_fail(-EINVAL, "net: backward after a forward pass that was not training");
+	if (!err)
+		err = to_device(net, pass, false, &dev);
 	for (int i = net->n_blocks - 1; i >= first && !err; i--) {
 		struct dn_block *b = &net->blocks[i];
 
-		err = call(h->before_backward, net, b);
+		err = call(h->before_backward, net, b, pass);
 		for (int k = b->last; k >= b->first && !err; k--)
 			if (net->layers[k].wants_delta)
-				err = backward_layer(&net->layers[k]);
+				err = backward_layer(&net->layers[k], &dev);
 		if (!err)
-			err = call(h->after_backward, net, b);
+			err = call(h->after_backward, net, b, pass);
 	}
+	return err || priv->tail.input != priv->tail.truth ? err : net->dev->be->event_record(priv->input_read, net->compute);
+}
+
+static int count_nonfinite(struct dn_net *net, const struct dn_layer *l, int64_t *out)
+{
+	struct net_priv *priv = net->priv;
+	const struct dn_backend *be = net->dev->be;
+	double *host = priv->host_costs + (size_t)(net->opt.train ? net->subdivisions : 1) * (size_t)priv->tail.n_costs;
+	int err = be->count_nonfinite(net->compute, l->batch * l->outputs, l->output, priv->count);
+
+	if (!err)
+		err = be->copy(net->compute, host, priv->count, sizeof(*out));
+	if (!err)
+		err = be->stream_sync(net->compute);
+	if (!err)
+		memcpy(out, host, sizeof(*out));
 	return err;
 }
 
@@ -216,8 +333,7 @@ struct dn_block *dn_net_nonfinite_block(struct dn_net *net)
 		for (int k = 0; k < m->n_items; k++) {
 			if (m->output_of[k] != i || m->items[k].last < net->n_layers - 1)
 				continue;
-			if (net->dev->be->count_nonfinite(net->compute, l->batch * l->outputs, l->output, &n) ||
-			    net->dev->be->stream_sync(net->compute))
+			if (count_nonfinite(net, l, &n))
 				return l->block;
 		}
 		if (n)

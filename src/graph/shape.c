@@ -70,8 +70,10 @@ static int build_shape(struct dn_net *net, struct net_shape *s, int64_t w, int64
 	bring(net, &own);
 	net->layers = layers;
 	priv->again = false;
-	if (!err && s->inputs > net->max_inputs)
+	if (!err && s->inputs > net->max_inputs) {
 		net->max_inputs = s->inputs;
+		net->activations_bytes = dn_up(priv->arena_bytes, DN_ALIGN) + memory_tail(net, NULL);
+	}
 	return err;
 }
 
@@ -142,7 +144,6 @@ int dn_net_resize(struct dn_net *net, int64_t w, int64_t h)
 	bring(net, &priv->shapes[to]);
 	memcpy(net->layers, priv->shapes[to].layers, sizeof(*net->layers) * (size_t)net->n_layers);
 	priv->shape = to;
-	net->input = NULL;
 	return 0;
 }
 

@@ -288,7 +288,7 @@ static int local_begin(void *self, struct dn_net *net, int64_t step)
 	return 0;
 }
 
-static int local_after_backward(void *self, struct dn_block *b)
+static int local_after_backward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	struct local *s = self;
 	struct dn_net *net = s->net;

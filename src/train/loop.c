@@ -416,26 +416,30 @@ static int start_loader(struct dn_loop *l, int64_t update)
 	return dn_loader_create(&l->loader, &c);
 }
 
-/* 0, or which block went bad how: 2 * (index + 1) for nan, + 1 for inf */
-static double bad_code(struct dn_net *net)
+static struct dn_pass pass_of(const struct dn_loop *l, int64_t update, int64_t m, const float *x, const float *t)
 {
-	const struct dn_block *b;
+	const struct dn_net *net = l->net;
 
-	if (isfinite(net->loss))
-		return 0;
-	b = dn_net_nonfinite_block(net); /* NULL: outputs are finite, the sum of their costs is not */
-	return 2.0 * (b ? b->index + 1 : net->n_blocks) + (isnan(net->loss) ? 0 : 1);
+	return (struct dn_pass){
+		.phase = DN_TRAIN,
+		.input = x,
+		.truth = t,
+		.first_image = (uint64_t)((update - 1) * net->batch + m * net->microbatch + l->g.rank * net->local),
+		.micro = m,
+	};
 }
 
 static int run_microbatch(struct dn_loop *l, int64_t update, int64_t m, int64_t *waited_ns)
 {
 	struct dn_net *net = l->net;
-	double *bad = &l->sums[SUM_BAD + l->g.rank];
+	struct dn_pass pass;
 	const float *x, *t;
 	const int64_t *cls;
 	int err;
 
-	err = dn_loader_next(l->loader, &x, &t, &cls, waited_ns);
+	err = dn_net_input_wait(net); /* the loader fills the last one anew */
+	if (!err)
+		err = dn_loader_next(l->loader, &x, &t, &cls, waited_ns);
 	if (!err && l->resize.every) {
 		int64_t w, h;
 
@@ -444,18 +448,31 @@ static int run_microbatch(struct dn_loop *l, int64_t update, int64_t m, int64_t 
 	}
 	if (err)
 		return err;
-	net->input = x;
-	net->truth = t;
-	net->training = true;
-	net->first_image = (uint64_t)((update - 1) * net->batch + m * net->microbatch + l->g.rank * net->local);
-	err = dn_net_forward(net);
-	if (err)
-		return err;
-	l->sums[SUM_LOSS] += net->loss;
-	if (*bad == 0)
-		*bad = bad_code(net);
-	err = net->store.ops->stats(net->store.self, net);
-	return err ? err : dn_net_backward(net);
+	pass = pass_of(l, update, m, x, t);
+	err = dn_net_forward(net, &pass);
+	if (!err)
+		err = net->store.ops->stats(net->store.self, net);
+	return err ? err : dn_net_backward(net, &pass);
+}
+
+/* Losses are read once an update, when all of it is queued. A loss that is not finite: 2 * (m + 1) for nan, + 1 for inf, of the
+ * first such microbatch. */
+static int read_losses(struct dn_loop *l)
+{
+	double *bad = &l->sums[SUM_BAD + l->g.rank];
+
+	for (int64_t m = 0; m < l->net->subdivisions; m++) {
+		const struct dn_pass pass = { .micro = m };
+		double loss;
+		int err = dn_net_loss(l->net, &pass, &loss);
+
+		if (err)
+			return err;
+		l->sums[SUM_LOSS] += loss;
+		if (*bad == 0 && !isfinite(loss))
+			*bad = 2.0 * (double)(m + 1) + (isnan(loss) ? 0 : 1);
+	}
+	return 0;
 }
 
 static bool time_to_save(const struct dn_loop *l)
@@ -495,9 +512,11 @@ static int update_values(struct dn_loop *l, const struct dn_update *u, int64_t *
 	for (int64_t m = 0; m < net->subdivisions && !err; m++)
 		err = run_microbatch(l, u->step, m, waited_ns);
 	if (!err)
+		err = read_losses(l);
+	if (!err)
 		err = sum_step(l, loss, bad_rank);
 	if (!err && *bad_rank < 0)
-		err = net->store.ops->step(net->store.self, net, u);
+		err = dn_net_update(net, u);
 	return err;
 }
 
@@ -546,12 +565,57 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 	return 0;
 }
 
-int loop_bad(const struct dn_loop *l, const struct dn_loop_step *s, int bad_rank)
+/* Collective: the microbatch whose loss is not finite runs again, as it ran, for the sake of its outputs. */
+static int bad_block(struct dn_loop *l, int64_t update, int64_t m, int bad_rank, int *block)
 {
-	int block = (int)(l->sums[SUM_BAD + bad_rank] / 2) - 1;
-	const char *kind = isnan(s->loss) ? "nan" : "inf";
-	const char *name = l->net->blocks[block].name;
+	struct dn_net *net = l->net;
+	const struct dn_backend *be = net->dev->be;
+	const size_t x_bytes = sizeof(float) * (size_t)(net->local * net->inputs);
+	const size_t t_bytes = sizeof(float) * (size_t)(net->local * net->truths);
+	struct dn_pass pass;
+	float *x = NULL, *t = NULL;
+	double found = 0, loss;
+	int err;
 
+	err = be->alloc_host(net->dev, DN_MEM_HOST, x_bytes, (void **)&x);
+	if (!err && net->truths)
+		err = be->alloc_host(net->dev, DN_MEM_HOST, t_bytes, (void **)&t);
+	if (!err)
+		err = dn_loader_again(l->loader, update, m, x, t);
+	if (!err)
+		err = be->stream_sync(net->compute);
+	err = dn_group_agree(&l->g, err, "search for what is not finite");
+	if (!err) {
+		pass = pass_of(l, update, m, x, t);
+		pass.phase = DN_REPEAT;
+		err = dn_net_forward(net, &pass);
+	}
+	if (!err)
+		err = dn_net_loss(net, &pass, &loss);
+	if (!err && l->g.rank == bad_rank) {
+		const struct dn_block *b =
+			dn_net_nonfinite_block(net); /* NULL: outputs are finite, the sum of their costs is not */
+
+		found = b ? b->index : net->n_blocks - 1;
+	}
+	if (!err)
+		err = dn_group_sum(&l->g, &found, 1);
+	*block = (int)found;
+	be->free_host(net->dev, x);
+	be->free_host(net->dev, t);
+	return err;
+}
+
+int loop_bad(struct dn_loop *l, const struct dn_loop_step *s, int bad_rank)
+{
+	const char *kind = isnan(s->loss) ? "nan" : "inf";
+	const char *name;
+	int block = 0;
+	int err = bad_block(l, s->step, (int64_t)(l->sums[SUM_BAD + bad_rank] / 2) - 1, bad_rank, &block);
+
+	if (err)
+		return err;
+	name = l->net->blocks[block].name;
 	if (l->g.world > 1)
 		return dn_fail(-EDOM, "rank %d: step %" PRId64 ": block %s: loss is %s", bad_rank, s->step, name, kind);
 	return dn_fail(-EDOM, "step %" PRId64 ": block %s: loss is %s", s->step, name, kind);

@@ -36,8 +36,8 @@ struct dn_loop {
 /** loop_update() - one update; a loss that is not finite is no error here: *bad_rank >= 0, and nothing was changed but
  * rolling statistics */
 int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank);
-/** loop_bad() - the error of a step whose loss is not finite */
-int loop_bad(const struct dn_loop *l, const struct dn_loop_step *s, int bad_rank);
+/** loop_bad() - collective: the error of a step whose loss is not finite, with rank and block */
+int loop_bad(struct dn_loop *l, const struct dn_loop_step *s, int bad_rank);
 /** loop_check_sizes() - every size is tried before the first step: the target's length must not depend on it */
 int loop_check_sizes(struct dn_loop *l);
 /** loop_base_size() - the net at the cfg's size until the next update */

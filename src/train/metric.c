@@ -56,6 +56,8 @@ struct eval {
 	bool gather; /* somebody wants the outputs */
 	int64_t outputs;
 	int k;
+	float *y; /* [local, outputs] of the last pass */
+	double loss;
 	float *x, *t;  /* [local, inputs], [local, truths] */
 	int64_t *cls;  /* [local] */
 	int64_t *best; /* [k] */
@@ -68,7 +70,7 @@ struct eval {
 /* Of image @i of the last pass; valid until the next call. */
 static const float *scores_of(const struct eval *e, int64_t i)
 {
-	dn_class_scores(e->net, e->net->layers[e->net->output_layer].output + i * e->outputs, e->scores);
+	dn_class_scores(e->net, e->y + i * e->outputs, e->scores);
 	return e->scores;
 }
 
@@ -83,6 +85,7 @@ static int64_t real_images(const struct eval *e, int64_t first)
 static int run_batch(struct eval *e, int64_t first)
 {
 	struct dn_net *net = e->net;
+	const struct dn_pass pass = { .input = e->x, .truth = e->t };
 	int err = 0;
 
 	for (int64_t i = 0; i < net->local && !err; i++) {
@@ -92,7 +95,11 @@ static int run_batch(struct eval *e, int64_t first)
 				   e->t ? net->truths : 0, &e->cls[i]);
 	}
 	err = dn_group_agree(e->g, err, "evaluation");
-	return err ? err : dn_net_forward(net);
+	if (!err)
+		err = dn_net_forward(net, &pass);
+	if (!err)
+		err = dn_net_loss(net, &pass, &e->loss);
+	return err ? err : dn_layer_read(&net->layers[net->output_layer], 0, net->local, e->y);
 }
 
 static void count_batch(struct eval *e, int64_t n)
@@ -158,7 +165,7 @@ static int uncount_copies(struct eval *e, int64_t copies)
 	int err = run_batch(e, e->data->n - 1);
 
 	if (!err && copies)
-		e->sum.loss -= e->net->loss * ((double)copies / (double)e->net->local);
+		e->sum.loss -= e->loss * ((double)copies / (double)e->net->local);
 	return err;
 }
 
@@ -175,7 +182,7 @@ static int run_all(struct eval *e)
 		if (err)
 			break;
 		if (e->t)
-			e->sum.loss += net->loss;
+			e->sum.loss += e->loss;
 		copies += net->local - n;
 		count_batch(e, n);
 		if (e->gather)
@@ -189,7 +196,8 @@ static int run_all(struct eval *e)
 static int eval_alloc(struct eval *e)
 {
 	struct dn_net *net = e->net;
-	size_t x, t, send = 0;
+	const struct dn_backend *be = net->dev->be;
+	size_t x, t, y, send = 0;
 	int err;
 
 	err = dn_mul_size((size_t)net->local, (size_t)net->inputs * sizeof(float), &x);
@@ -199,13 +207,18 @@ static int eval_alloc(struct eval *e)
 		err = dn_mul_size((size_t)net->local, sizeof(int64_t) + (size_t)e->outputs * sizeof(float), &send);
 	if (err)
 		return err;
-	/* as aligned as the training batches are: the math library's choices may depend on it */
-	e->x = dn_alloc_region(DN_MEM_HOST, x);
-	e->t = e->data->has_truth && net->truths > 0 ? dn_alloc_region(DN_MEM_HOST, t) : NULL;
+	y = sizeof(float) * (size_t)(net->local * e->outputs);
+	err = be->alloc_host(net->dev, DN_MEM_HOST, x, (void **)&e->x);
+	if (!err && e->data->has_truth && net->truths > 0)
+		err = be->alloc_host(net->dev, DN_MEM_HOST, t, (void **)&e->t);
+	if (!err)
+		err = be->alloc_host(net->dev, DN_MEM_HOST, y, (void **)&e->y);
+	if (err)
+		return err;
 	e->cls = dn_calloc((size_t)net->local, sizeof(*e->cls));
 	e->best = dn_calloc((size_t)e->k, sizeof(*e->best));
 	e->scores = dn_calloc((size_t)e->outputs, sizeof(*e->scores));
-	if (!e->x || (e->data->has_truth && net->truths > 0 && !e->t) || !e->cls || !e->best || !e->scores)
+	if (!e->cls || !e->best || !e->scores)
 		return -ENOMEM;
 	if (!e->gather || e->g->world == 1)
 		return 0;
@@ -216,8 +229,13 @@ static int eval_alloc(struct eval *e)
 
 static void eval_fini(struct eval *e)
 {
-	dn_free(e->x);
-	dn_free(e->t);
+	const struct dn_device *dev = e->net ? e->net->dev : NULL;
+
+	if (dev) {
+		dev->be->free_host(e->net->dev, e->x);
+		dev->be->free_host(e->net->dev, e->t);
+		dev->be->free_host(e->net->dev, e->y);
+	}
 	dn_free(e->cls);
 	dn_free(e->best);
 	dn_free(e->scores);
@@ -259,29 +277,14 @@ static int sum_ranks(struct eval *e)
 int dn_evaluate(struct dn_net *net, const struct dn_dataset *data, int top, const struct dn_group *g, dn_valid_fn fn, void *arg,
 		struct dn_metric *out)
 {
-	const float *input = net->input, *truth = net->truth;
-	bool training = net->training;
-	uint64_t first_image = net->first_image;
-	double loss = net->loss;
 	struct eval e = { .fn = fn, .arg = arg };
 	int err;
 
 	if (data->n < 1)
 		return dn_fail(-EINVAL, "%s: has no samples to evaluate", data->path);
 	err = eval_init(&e, net, data, top, g);
-	if (!err) {
-		net->input = e.x;
-		net->truth = e.t;
-		net->training = false;
-		net->first_image = 0;
-		net->loss = 0;
+	if (!err)
 		err = run_all(&e);
-		net->input = input;
-		net->truth = truth;
-		net->training = training;
-		net->first_image = first_image;
-		net->loss = loss;
-	}
 	if (!err)
 		err = sum_ranks(&e);
 	if (!err) {

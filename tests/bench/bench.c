@@ -132,10 +132,10 @@ static void copy_cfg(struct bench *b)
 
 static void build(struct bench *b)
 {
-	struct dn_net_options o = { .world = 1, .train = b->train, .seed = 1, .keep_output = -1 };
+	struct dn_net_options o = { .world = 1, .train = b->train, .seed = 1 };
 
 	b->be = dn_backend_find("cpu");
-	must(b->be ? b->be->open(b->threads, &b->dev) : -EINVAL, "backend");
+	must(b->be ? b->be->open(DN_CPU(b->threads), &b->dev) : -EINVAL, "backend");
 	copy_cfg(b);
 	must(dn_cfg_read(&b->cfg, b->cfg_copy, false), "cfg");
 	must(dn_net_build(&b->net, b->cfg, b->dev, &o), "net");
@@ -160,18 +160,18 @@ static void ours_once(struct bench *b)
 	struct dn_net *net = b->net;
 	struct dn_update u = { .step = (int64_t)++b->step, .images = net->batch, .rate = 1e-4, .momentum = .9, .decay = 5e-4 };
 
-	net->input = b->x;
-	net->truth = b->train ? b->t : NULL;
-	net->training = b->train;
+	const struct dn_pass pass = { b->train ? DN_TRAIN : DN_INFER, b->x, b->train ? b->t : NULL, 0, 0 };
+
 	if (!b->train) {
-		must(dn_net_forward(net), "forward");
+		must(dn_net_forward(net, &pass), "forward");
+		must(net->dev->be->stream_sync(net->compute), "pass");
 		return;
 	}
 	must(net->store.ops->begin(net->store.self, net, u.step), "begin");
-	must(dn_net_forward(net), "forward");
+	must(dn_net_forward(net, &pass), "forward");
 	must(net->store.ops->stats(net->store.self, net), "stats");
-	must(dn_net_backward(net), "backward");
-	must(net->store.ops->step(net->store.self, net, &u), "step");
+	must(dn_net_backward(net, &pass), "backward");
+	must(dn_net_update(net, &u), "step");
 }
 
 /* --- the others --- */
@@ -321,8 +321,10 @@ TIMED(gemm,
       (struct dn_stream * st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float al, const float *a, int64_t lda,
        const float *b, int64_t ldb, float be, float *c, int64_t ldc),
       (st, ta, tb, m, n, k, al, a, lda, b, ldb, be, c, ldc))
-TIMED(sgd, (struct dn_stream * st, int64_t n, float *w, float *v, const float *g, float r, float m, float d),
-      (st, n, w, v, g, r, m, d))
+TIMED(sgd,
+      (struct dn_stream * st, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w, float *v,
+       const float *g),
+      (st, n, o, num, w, v, g))
 TIMED(sum_tree, (struct dn_stream * st, int64_t n, int k, const float *const *p, float *out, bool acc), (st, n, k, p, out, acc))
 TIMED(copy, (struct dn_stream * st, void *d, const void *s, size_t n), (st, d, s, n))
 TIMED(count_nonfinite, (struct dn_stream * st, int64_t n, const float *x, int64_t *c), (st, n, x, c))

@@ -11,10 +11,18 @@ struct planned {
 	struct fsdp_plan *plan;
 };
 
+static inline struct fsdp_policy policy_of(const char *blocks)
+{
+	struct fsdp_policy p = { 0 };
+
+	CHECK_OK(fsdp_policy_parse(blocks, "test", &p));
+	return p;
+}
+
 static inline struct fsdp_options plan_defaults(void)
 {
 	return (struct fsdp_options){
-		.blocks = "each", .limit = 2, .grad_slots = 2, .prefetch = FSDP_PRE, .depth = 1, .timeout_ms = 300000
+		.policy = policy_of("each"), .limit = 2, .grad_slots = 2, .prefetch = FSDP_PRE, .depth = 1, .timeout_ms = 300000
 	};
 }
 
@@ -31,7 +39,7 @@ static inline void planned_fini(struct planned *p)
 /* the net only; 0 or the error */
 static inline int planned_net(struct planned *p, const char *text, int world, bool train, int threads)
 {
-	const struct dn_net_options opt = { .world = world, .train = train, .keep_output = -1 };
+	const struct dn_net_options opt = { .world = world, .train = train };
 	const struct dn_backend *be = dn_backend_find("ref");
 	int err;
 
@@ -40,7 +48,7 @@ static inline int planned_net(struct planned *p, const char *text, int world, bo
 	if (!err)
 		err = dn_cfg_claim(p->cfg, "fsdp");
 	if (!err)
-		err = be->open(threads, &p->dev);
+		err = be->open(DN_CPU(threads), &p->dev);
 	if (!err)
 		err = dn_net_build(&p->net, p->cfg, p->dev, &opt);
 	return err;

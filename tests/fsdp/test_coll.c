@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 #include "ranks.h"
+#include "comm/collective.h"
 
 struct job {
 	struct fsdp_hub *hub;
@@ -21,7 +22,7 @@ static struct dn_device *open_device(int64_t timeout_ms)
 {
 	struct dn_device *dev = NULL;
 
-	CHECK_OK(dn_backend_find("ref")->open(1, &dev));
+	CHECK_OK(dn_backend_find("ref")->open(DN_CPU(1), &dev));
 	if (dev && timeout_ms)
 		dev->be->set_timeout(dev, timeout_ms);
 	return dev;

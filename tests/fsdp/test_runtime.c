@@ -45,6 +45,7 @@ struct rank_run {
 	struct fsdp_mesh *mesh;
 	struct fsdp_plan *plan;
 	float *x, *t;
+	struct dn_pass pass;
 };
 
 static struct job job_of(int world, const char *cfg)
@@ -69,19 +70,16 @@ static void job_fini(struct job *j)
 
 static int build(struct rank_run *r, struct job *j, int rank)
 {
-	const struct dn_net_options opt = { .rank = rank, .world = j->world, .train = true, .seed = 3, .keep_output = -1 };
-	const struct fsdp_options o = { .blocks = "auto",
-					.limit = j->limit,
-					.grad_slots = j->grad_slots,
-					.prefetch = j->prefetch,
-					.depth = j->depth,
-					.timeout_ms = 20000 };
+	const struct dn_net_options opt = { .rank = rank, .world = j->world, .train = true, .seed = 3 };
+	const struct fsdp_options o = {
+		.limit = j->limit, .grad_slots = j->grad_slots, .prefetch = j->prefetch, .depth = j->depth, .timeout_ms = 20000
+	};
 	int err;
 
 	memset(r, 0, sizeof(*r));
 	err = dn_cfg_parse(&r->cfg, j->cfg, strlen(j->cfg), "test.cfg", true);
 	if (!err)
-		err = dn_backend_find(j->backend)->open(1, &r->dev);
+		err = dn_backend_find(j->backend)->open(DN_CPU(1), &r->dev);
 	if (!err)
 		err = dn_net_build(&r->net, r->cfg, r->dev, &opt);
 	if (!err && j->plain)
@@ -132,23 +130,25 @@ static void images(struct rank_run *r, int64_t step, int64_t first)
 			r->x[i * INPUTS + k] = noise(id, (uint64_t)k);
 		r->t[i * CLASSES + (int64_t)(id * 7 % CLASSES)] = 1;
 	}
-	r->net->input = r->x;
-	r->net->truth = r->t;
-	r->net->first_image = (uint64_t)(step * BATCH + first);
+	r->pass = (struct dn_pass){ .input = r->x, .truth = r->t, .first_image = (uint64_t)(step * BATCH + first) };
 }
 
 static int microbatch(struct rank_run *r, int rank, int64_t step, int64_t m, double *loss)
 {
 	struct dn_net *net = r->net;
+	double x = 0;
 	int err;
 
 	images(r, step, m * net->microbatch + rank * net->local);
-	net->training = true;
-	err = dn_net_forward(net);
-	*loss += net->loss;
+	r->pass.phase = DN_TRAIN;
+	r->pass.micro = m;
+	err = dn_net_forward(net, &r->pass);
+	if (!err)
+		err = dn_net_loss(net, &r->pass, &x);
+	*loss += x;
 	if (!err)
 		err = net->store.ops->stats(net->store.self, net);
-	return err ? err : dn_net_backward(net);
+	return err ? err : dn_net_backward(net, &r->pass);
 }
 
 static int one_step(struct rank_run *r, int rank, int64_t step, double *loss)
@@ -160,7 +160,7 @@ static int one_step(struct rank_run *r, int rank, int64_t step, double *loss)
 	*loss = 0;
 	for (int64_t m = 0; m < net->subdivisions && !err; m++)
 		err = microbatch(r, rank, step, m, loss);
-	return err ? err : net->store.ops->step(net->store.self, net, &u);
+	return err ? err : dn_net_update(net, &u);
 }
 
 static void read_all(struct job *j, struct rank_run *r, int rank, enum dn_part part, float **out)
@@ -200,10 +200,9 @@ static void run_rank(int rank, void *arg)
 		if (s && rank == 0)
 			j->n_allocs += dn_mem_n_allocs() - before;
 		if (j->evaluate) {
-			r.net->training = false;
 			images(&r, 100 + s, rank * r.net->local);
-			CHECK_OK(dn_net_forward(r.net));
-			CHECK_OK(dn_net_forward(r.net));
+			CHECK_OK(dn_net_forward(r.net, &r.pass));
+			CHECK_OK(dn_net_forward(r.net, &r.pass));
 		}
 	}
 	if (j->steps == 0) { /* one backward, no update */
@@ -545,25 +544,25 @@ static void call_out_of_order_is_refused_with_both_operations(void)
 {
 	struct job j = job_of(1, NET("", "1"));
 	struct rank_run r;
+	const struct dn_pass train = { .phase = DN_TRAIN };
 	struct dn_net *net;
 
 	CHECK_OK_FATAL(fsdp_hub_create(&j.hub, 1));
 	CHECK_OK_FATAL(build(&r, &j, 0));
 	net = r.net;
-	net->training = true;
 	CHECK_OK(net->store.ops->begin(net->store.self, net, 1));
-	CHECK_FAILS(net->store.hooks->before_forward(net->store.self, &net->blocks[2]), -EPROTO,
+	CHECK_FAILS(net->store.hooks->before_forward(net->store.self, &net->blocks[2], &train), -EPROTO,
 		    "block mid: forward is called, but the plan's next operation is forward of block head");
-	CHECK_FAILS(net->store.hooks->before_forward(net->store.self, &net->blocks[0]), -EPROTO, "after an error");
+	CHECK_FAILS(net->store.hooks->before_forward(net->store.self, &net->blocks[0], &train), -EPROTO, "after an error");
 	CHECK_FAILS(net->store.ops->begin(net->store.self, net, 2), -EPROTO, "ended with an error");
 	unbuild(&r);
 
 	CHECK_OK_FATAL(build(&r, &j, 0));
 	net = r.net;
-	net->training = true;
 	CHECK_OK(net->store.ops->begin(net->store.self, net, 1));
 	images(&r, 0, 0);
-	CHECK_OK(dn_net_forward(net));
+	r.pass.phase = DN_TRAIN;
+	CHECK_OK(dn_net_forward(net, &r.pass));
 	CHECK_FAILS(net->store.ops->begin(net->store.self, net, 2), -EPROTO, "stopped before backward of block tail");
 	unbuild(&r);
 	fsdp_hub_destroy(j.hub);
@@ -580,8 +579,7 @@ static void values_that_were_never_written_are_refused(void)
 	s = r.net->store.self;
 	s->written[s->plan->tensor_of_param[2]] = 0; /* as if nobody had filled it */
 	images(&r, 0, 0);
-	r.net->training = false;
-	CHECK_FAILS(dn_net_forward(r.net), -EINVAL, "elements 0 to 7 of 2.biases were never written");
+	CHECK_FAILS(dn_net_forward(r.net, &r.pass), -EINVAL, "elements 0 to 7 of 2.biases were never written");
 	unbuild(&r);
 	fsdp_hub_destroy(j.hub);
 }

@@ -31,11 +31,10 @@ static void pass(struct dn_net *net)
 
 	for (size_t i = 0; x && i < n; i++)
 		x[i] = (float)(i % 7) - 3;
-	net->input = x;
-	net->truth = t;
-	net->training = net->opt.train;
-	if (x && t && !fuzz_net_ready(net) && !dn_net_forward(net) && net->opt.train)
-		(void)dn_net_backward(net);
+	const struct dn_pass pass = { net->opt.train ? DN_TRAIN : DN_INFER, x, t, 0, 0 };
+
+	if (x && t && !fuzz_net_ready(net) && !dn_net_forward(net, &pass) && net->opt.train)
+		(void)dn_net_backward(net, &pass);
 	free(x);
 	free(t);
 }
@@ -62,12 +61,9 @@ static bool is_plugin(const char *section)
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	for (int train = 0; train < 2; train++) {
-		const struct dn_net_options opt = { .world = 1,
-						    .train = train,
-						    .seed = 7,
-						    .keep_output = -1,
-						    .multi_scale = train,
-						    .cfg_batch_optional = !train };
+		const struct dn_net_options opt = {
+			.world = 1, .train = train, .seed = 7, .multi_scale = train, .cfg_batch_optional = !train
+		};
 		struct dn_cfg *cfg = NULL;
 		struct dn_net *net = NULL;
 		char *plain;

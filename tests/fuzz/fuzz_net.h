@@ -14,7 +14,7 @@ static inline struct dn_device *fuzz_device(void)
 {
 	static struct dn_device *dev;
 
-	if (!dev && dn_backend_ref.open(1, &dev))
+	if (!dev && dn_backend_ref.open(DN_CPU(1), &dev))
 		abort();
 	return dev;
 }
@@ -34,7 +34,7 @@ static inline int fuzz_net_ready(struct dn_net *net)
 /* The net of a good cfg; under test it stays until the process ends. */
 __attribute__((unused)) static struct dn_net *fuzz_net(const char *text, bool train)
 {
-	const struct dn_net_options opt = { .world = 1, .train = train, .seed = 7, .keep_output = -1 };
+	const struct dn_net_options opt = { .world = 1, .train = train, .seed = 7 };
 	struct dn_cfg *cfg;
 	struct dn_net *net;
 

@@ -3,7 +3,7 @@
 #include <mpi.h>
 #include <string.h>
 #include "../check.h"
-#include "comm/coll.h"
+#include "comm/collective.h"
 
 static int rank, world;
 static struct dn_device *dev;
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
 
 	if (MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &given) != MPI_SUCCESS || given < MPI_THREAD_SERIALIZED)
 		return 2;
-	if (fsdp_mpi_channel(&ch) || dn_backend_find("ref")->open(1, &dev) ||
+	if (fsdp_mpi_channel(&ch) || dn_backend_find("ref")->open(DN_CPU(1), &dev) ||
 	    dev->be->stream_create(dev, DN_STREAM_COMM, "test", &st)) {
 		fprintf(stderr, "%s\n", dn_message());
 		MPI_Abort(MPI_COMM_WORLD, 2);

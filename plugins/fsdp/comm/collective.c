@@ -6,49 +6,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "comm/coll.h"
-#include "comm/watch.h"
+#include "comm/collective.h"
 
 #define MESSAGE_FLOATS ((int64_t)(FSDP_MESSAGE_MAX / sizeof(float)))
-#define NAMED_RANKS 8 /* in a message about late ranks */
-
-/* --- who is late --- */
-
-static const char *process_trouble(const struct fsdp_channel *c, int rank)
-{
-	char s = c->pids && c->pids[rank] && rank != c->rank ? fsdp_process_state(c->pids[rank], NULL) : 'R';
-
-	return !s || s == 'Z' || s == 'X' ? " (gone)" : s == 'T' || s == 't' ? " (stopped)" : "";
-}
-
-void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, int peer), const void *arg, char *out, size_t cap)
-{
-	int64_t paused = c->watch ? fsdp_watch_pause_ms(c->watch) : 0;
-	int n_dead = 0, n_late = 0, named = 0;
-	size_t at = 0;
-
-	if (paused) {
-		snprintf(out, cap, "this process itself stood still for %.1f s", (double)paused * 1e-3);
-		return;
-	}
-	for (int q = 0; q < c->world; q++) {
-		n_dead += *process_trouble(c, q) ? 1 : 0;
-		n_late += q != c->rank && late(arg, q);
-	}
-	if (cap)
-		*out = '\0';
-	for (int q = 0; q < c->world && at < cap; q++) {
-		const char *why = process_trouble(c, q);
-
-		if (n_dead ? !*why : q == c->rank || !late(arg, q))
-			continue;
-		if (named++ == NAMED_RANKS) {
-			snprintf(out + at, cap - at, " and %d more", (n_dead ? n_dead : n_late) - NAMED_RANKS);
-			return;
-		}
-		at += (size_t)snprintf(out + at, cap - at, "%s%d%s", named == 1 ? "waiting for rank " : ", ", q, why);
-	}
-}
 
 /* tests request @q unless it is done; clears *all when it stays open */
 static int request_test(struct fsdp_channel *ch, struct fsdp_request *q, bool *all)
@@ -371,4 +331,49 @@ void fsdp_exchange_describe(void *arg, char *out, size_t cap)
 	struct fsdp_exchange *x = arg;
 
 	fsdp_missing(x->ch, exchange_late, x, out, cap);
+}
+
+/* --- memory --- */
+
+static int stage(size_t *out, size_t parts, size_t bytes)
+{
+	return dn_mul_size(parts, dn_up(bytes, DN_ALIGN), out);
+}
+
+static size_t piece_of(int64_t n, enum fsdp_type t)
+{
+	size_t largest = FSDP_PIECE_BYTES / fsdp_type_bytes(t);
+
+	return ((size_t)n < largest ? (size_t)n : largest) * fsdp_type_bytes(t);
+}
+
+/* Two sets of pieces: those that arrive now and those that arrive while they are summed, from every other rank. Where all passes
+ * through the host it holds what goes out as well: to each other rank its own piece, in a gather and a sum the same to all. */
+static int channels_memory(const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out)
+{
+	size_t others = (size_t)n->grid.shards - 1, world = n->grid.world > 1 ? (size_t)n->grid.world : 0;
+	size_t element = fsdp_type_bytes(n->wire.reduce);
+	struct fsdp_coll_memory m = { .piece_bytes = piece_of(n->reduce, n->wire.reduce) };
+	int err = stage(&m.device[FSDP_STAGE_REDUCE], 2 * others, m.piece_bytes);
+
+	if (!err)
+		err = stage(&m.device[FSDP_STAGE_STATS], world, (size_t)n->stats * element);
+	if (!err)
+		err = stage(&m.device[FSDP_STAGE_EXCHANGE], world, (size_t)n->exchange * element);
+	if (!err && !n->host_access) {
+		m.gather_piece_bytes = piece_of(n->gather, n->wire.gather);
+		err = stage(&m.host[FSDP_STAGE_GATHER], others ? 2 * (others + 1) : 0, m.gather_piece_bytes);
+		if (!err)
+			err = stage(&m.host[FSDP_STAGE_REDUCE], 4 * others, m.piece_bytes);
+		m.host[FSDP_STAGE_STATS] = m.device[FSDP_STAGE_STATS];
+		m.host[FSDP_STAGE_EXCHANGE] = m.device[FSDP_STAGE_EXCHANGE];
+	}
+	if (!err)
+		*out = m;
+	return err;
+}
+
+int fsdp_coll_memory(const char *name, const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out)
+{
+	return channels_memory(n, out);
 }

@@ -3,16 +3,14 @@
  */
 #ifndef FSDP_RUNTIME_H
 #define FSDP_RUNTIME_H
-#include "comm/coll.h"
+#include "comm/collective.h"
 #include "plan/plan.h"
 
 enum fsdp_block_state { FSDP_SHARDED, FSDP_GATHERING, FSDP_GATHERED };
 
-struct fsdp_memory {			/* regions of this rank, as the plan lays them out; NULL when empty */
-	float *params, *grads, *states; /* states: n_states arrays of the size of grads, one after the other */
-	float *slots, *grad_slots;
-	float *staging; /* pieces of a reduction, then statistics of other ranks */
-	float *rolling, *stats;
+struct fsdp_memory {		      /* of this rank: the plan says where in it what lies */
+	void *region[DN_MEM_PLANNED]; /* of the device; NULL = empty, or not the store's */
+	void *host_staging;	      /* pinned; NULL = none */
 };
 
 struct fsdp_block_run { /* what a block does at run time */
@@ -28,12 +26,13 @@ struct fsdp_stats_run { /* statistics of all blocks: exchange, mean, rolling upd
 	struct fsdp_exchange x;
 	struct fsdp_runtime *rt;
 	const float **parts; /* [world] */
+	char label[112];
 };
 
 struct fsdp_runtime {
 	const struct fsdp_plan *plan;
 	struct dn_net *net;
-	int rank;
+	int rank, shard_rank, replica_rank;
 	const struct dn_backend *be;
 	struct dn_stream *queues[FSDP_QUEUES]; /* compute is the net's */
 	struct dn_event **events;	       /* [FSDP_OP_KINDS * n_blocks], NULL where the plan has none */
@@ -44,6 +43,7 @@ struct fsdp_runtime {
 	struct fsdp_count gathered, reduced; /* sent so far */
 	int64_t at, at_eval;		     /* cursors; at_eval 0 = between passes */
 	int stats_micro;		     /* microbatch whose statistics were exchanged, -1 = none of this step */
+	bool training;			     /* the pass under way is one of a step */
 	bool broken;			     /* a step ended in the middle */
 	/* the test's log of executed operations in host order; NULL = off */
 	struct fsdp_op *log;
@@ -51,6 +51,9 @@ struct fsdp_runtime {
 	/* asked before the first gather of a block: is every value there? */
 	int (*check_ready)(void *arg, int block);
 	void *check_arg;
+	/* told what the host begins, before it may have to wait for it; may be NULL */
+	void (*stand)(void *arg, const char *op, const char *block);
+	void *stand_arg;
 };
 
 /** fsdp_runtime_init() - streams, events and prepared operations over @mem; also undone by fini when it fails */
@@ -58,7 +61,10 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 		      struct fsdp_channel *reduce, const struct fsdp_memory *mem);
 void fsdp_runtime_fini(struct fsdp_runtime *rt);
 
-int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block);
+/** fsdp_runtime_at() - the memory of a place, NULL for nothing */
+void *fsdp_runtime_at(const struct fsdp_runtime *rt, struct fsdp_place x);
+
+int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, bool training);
 int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block);

@@ -13,19 +13,11 @@ static const enum dn_region own_regions[] = {
 
 static void place_buffers(struct fsdp_store *s)
 {
-	float *value = s->region[DN_MEM_BUFFERS], *stat = value + s->plan->n_rolling;
+	for (int k = 0; k < s->plan->n_buffers; k++) {
+		struct dn_param *p = s->net->params[s->plan->buffers[k].param];
 
-	for (int i = 0; i < s->net->n_params; i++) {
-		struct dn_param *p = s->net->params[i];
-
-		if (p->role != DN_BUFFER)
-			continue;
-		p->value = value;
-		value += dn_up((size_t)p->n, FSDP_ALIGN);
-		if (!s->net->opt.train || p->frozen)
-			continue;
-		p->stat = stat;
-		stat += dn_up((size_t)p->n, FSDP_ALIGN);
+		p->value = fsdp_runtime_at(&s->rt, fsdp_place_rolling(s->plan, k));
+		p->stat = fsdp_runtime_at(&s->rt, fsdp_place_stat(s->plan, k));
 	}
 }
 
@@ -48,10 +40,14 @@ static int check_ready(void *arg, int block)
 	return 0;
 }
 
+static void stand(void *arg, const char *op, const char *block)
+{
+	fsdp_mesh_at(((struct fsdp_store *)arg)->mesh, op, block);
+}
+
 static int store_alloc(void *self, struct dn_net *net)
 {
 	struct fsdp_store *s = self;
-	struct fsdp_memory m = { 0 };
 	int err;
 
 	s->written = dn_calloc((size_t)s->plan->n_tensors, sizeof(*s->written));
@@ -62,25 +58,19 @@ static int store_alloc(void *self, struct dn_net *net)
 
 		if (!s->plan->planned[r])
 			continue;
-		err = net->dev->be->alloc(net->dev, r, s->plan->planned[r], &s->region[r]);
+		err = net->dev->be->alloc(net->dev, r, s->plan->planned[r], &s->mem.region[r]);
 		if (err)
 			return err;
 	}
-	m.params = s->region[DN_MEM_PARAMS];
-	m.grads = s->region[DN_MEM_GRADS];
-	m.states = s->region[DN_MEM_OPTIMIZER];
-	m.slots = s->region[DN_MEM_PARAM_SLOTS];
-	m.grad_slots = s->region[DN_MEM_GRAD_SLOTS];
-	m.staging = s->region[DN_MEM_STAGING];
-	m.rolling = s->region[DN_MEM_BUFFERS];
-	if (m.rolling) {
-		m.stats = m.rolling + s->plan->n_rolling;
-		place_buffers(s);
-	}
-	err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh->gather, s->mesh->reduce, &m);
+	err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh->gather, s->mesh->reduce, &s->mem);
+	if (err)
+		return err;
+	place_buffers(s);
 	s->rt.check_ready = check_ready;
 	s->rt.check_arg = s;
-	return err;
+	s->rt.stand = stand;
+	s->rt.stand_arg = s;
+	return 0;
 }
 
 static void store_destroy(void *self)
@@ -91,8 +81,8 @@ static void store_destroy(void *self)
 	fsdp_control_detach(&s->mesh->control);
 	fsdp_runtime_fini(&s->rt);
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
-		if (s->region[r])
-			s->net->dev->be->free(s->net->dev, s->region[r]);
+		if (s->mem.region[r])
+			s->net->dev->be->free(s->net->dev, s->mem.region[r]);
 	dn_free(s->written);
 	dn_free(s);
 }
@@ -101,18 +91,11 @@ static void store_destroy(void *self)
 
 float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part)
 {
-	const struct fsdp_block *b = &s->plan->blocks[s->plan->tensors[t].block];
-	int64_t n_grads = (int64_t)(s->plan->planned[DN_MEM_GRADS] / sizeof(float));
+	const struct fsdp_tensor *x = &s->plan->tensors[t];
 
-	if (part == DN_VALUE)
-		return s->rt.mem.params + b->shard_offset;
-	if (!b->learns || s->net->params[s->plan->tensors[t].param]->frozen)
+	if (part != DN_VALUE && s->net->params[x->param]->frozen)
 		return NULL;
-	if (part == DN_GRAD)
-		return s->rt.mem.grads + b->grad_offset;
-	if ((int)part - DN_STATE0 >= s->plan->n_states)
-		return NULL;
-	return s->rt.mem.states + (part - DN_STATE0) * n_grads + b->grad_offset;
+	return fsdp_runtime_at(&s->rt, fsdp_place_part(s->plan, x->block, part));
 }
 
 static int store_each(void *self, struct dn_param *p, enum dn_part part, dn_interval_fn fn, void *arg)
@@ -122,6 +105,7 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, dn_inte
 	int64_t at, n, shard_at;
 	float *x;
 
+	fsdp_mesh_at(s->mesh, "values", p->block->name);
 	err = fsdp_runtime_idle(&s->rt);
 	if (err)
 		return err;
@@ -167,12 +151,13 @@ static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part par
 {
 	struct fsdp_control *c = &s->mesh->control;
 	int t = s->plan->tensor_of_param[p->index], rank = s->mesh->rank;
-	char what[128];
+	char what[160];
 	int64_t from, len, shard_at;
 	float *x = fsdp_store_part(s, t, part);
 
 	c->n_spans = 0;
-	for (int q = 0; q < s->plan->world; q++) {
+	/* of the copies of a shard rank 0 reads the first, and writes all */
+	for (int q = 0; q < (read ? s->plan->grid.shards : s->plan->grid.world); q++) {
 		float *mine;
 
 		owned(s, t, q, at, n, &from, &len, &shard_at);
@@ -186,17 +171,19 @@ static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part par
 			c->spans[c->n_spans++] = (struct fsdp_span){ rank ? 0 : q, rank ? mine : whole + (from - at),
 								     (size_t)len * sizeof(float) };
 	}
-	if (s->plan->world == 1 || !c->n_spans)
+	if (s->plan->grid.world == 1 || !c->n_spans)
 		return 0;
-	snprintf(what, sizeof(what), "%s of %s", read ? "read" : "write", p->name);
+	snprintf(what, sizeof(what), "%s of %s of block %s", read ? "read" : "write", p->name, p->block->name);
 	return fsdp_control_transfer(c, what, read == (rank != 0));
 }
 
 static int store_read(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out)
 {
 	struct fsdp_store *s = self;
-	int err = fsdp_runtime_idle(&s->rt);
+	int err;
 
+	fsdp_mesh_at(s->mesh, "read", p->block->name);
+	err = fsdp_runtime_idle(&s->rt);
 	if (!err)
 		err = check_range(s, p, part, at, n);
 	if (err)
@@ -212,18 +199,18 @@ static int store_read(void *self, const struct dn_param *p, enum dn_part part, i
 static int write_buffer(struct fsdp_store *s, struct dn_param *p, int64_t at, int64_t n, const float *in)
 {
 	struct fsdp_control *c = &s->mesh->control;
-	char what[128];
+	char what[160];
 
 	if (in)
 		memcpy(p->value + at, in, (size_t)n * sizeof(float));
 	c->n_spans = 0;
-	for (int q = 1; q < s->plan->world && n; q++)
+	for (int q = 1; q < s->plan->grid.world && n; q++)
 		if (s->mesh->rank == 0 || s->mesh->rank == q)
 			c->spans[c->n_spans++] =
 				(struct fsdp_span){ s->mesh->rank ? 0 : q, p->value + at, (size_t)n * sizeof(float) };
 	if (!c->n_spans)
 		return 0;
-	snprintf(what, sizeof(what), "write of %s", p->name);
+	snprintf(what, sizeof(what), "write of %s of block %s", p->name, p->block->name);
 	return fsdp_control_transfer(c, what, s->mesh->rank == 0);
 }
 
@@ -237,8 +224,10 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 	struct fsdp_store *s = self;
 	int t = s->plan->tensor_of_param[p->index];
 	int64_t from, len, shard_at;
-	int err = fsdp_runtime_idle(&s->rt);
+	int err;
 
+	fsdp_mesh_at(s->mesh, "write", p->block->name);
+	err = fsdp_runtime_idle(&s->rt);
 	if (!err)
 		err = check_range(s, p, part, at, n);
 	if (err)
@@ -262,6 +251,7 @@ static int store_begin(void *self, struct dn_net *net, int64_t step)
 	struct fsdp_store *s = self;
 	int err = fsdp_runtime_begin(&s->rt);
 
+	fsdp_mesh_at(s->mesh, "images before forward", s->plan->blocks[0].name);
 	if (!err)
 		fsdp_report_begin(s);
 	return err;
@@ -276,7 +266,6 @@ static int update_block(void *arg, int block)
 {
 	struct fsdp_store *s = arg;
 
-	s->mesh->last_block = s->plan->blocks[block].name;
 	return fsdp_optim_block(s, block);
 }
 
@@ -313,22 +302,22 @@ static const struct dn_store_ops store_ops = {
 
 /* --- hooks --- */
 
-static int before_forward(void *self, struct dn_block *b)
+static int before_forward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
-	return fsdp_runtime_before_forward(&((struct fsdp_store *)self)->rt, b->index);
+	return fsdp_runtime_before_forward(&((struct fsdp_store *)self)->rt, b->index, pass->phase == DN_TRAIN);
 }
 
-static int after_forward(void *self, struct dn_block *b)
+static int after_forward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return fsdp_runtime_after_forward(&((struct fsdp_store *)self)->rt, b->index);
 }
 
-static int before_backward(void *self, struct dn_block *b)
+static int before_backward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return fsdp_runtime_before_backward(&((struct fsdp_store *)self)->rt, b->index);
 }
 
-static int after_backward(void *self, struct dn_block *b)
+static int after_backward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return fsdp_runtime_after_backward(&((struct fsdp_store *)self)->rt, b->index);
 }

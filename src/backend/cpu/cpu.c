@@ -3,7 +3,7 @@
 #include "backend/backend_priv.h"
 #include "backend/cpu/cpu_priv.h"
 
-static int cpu_open(int threads, struct dn_device **out);
+static int cpu_open(const struct dn_device_desc *desc, struct dn_device **out);
 
 static void cpu_close(struct dn_device *dev)
 {
@@ -21,6 +21,7 @@ static void cpu_facts(const struct dn_device *dev, struct dn_facts *out)
 	out->backend = "cpu";
 	out->threads = dev->threads;
 	out->align_bytes = DN_ALIGN;
+	out->host_access = true;
 	out->library = dnn_version(((const struct cpu_math_device *)dev)->dnn);
 }
 
@@ -33,6 +34,8 @@ const struct dn_backend dn_backend_cpu = {
 	.facts = cpu_facts,
 	.alloc = stream_alloc,
 	.free = stream_free,
+	.alloc_host = stream_alloc,
+	.free_host = stream_free,
 	.copy = stream_copy,
 	.zero = stream_zero,
 	.stream_create = stream_create,
@@ -101,14 +104,14 @@ const struct dn_backend dn_backend_cpu = {
 	.count_nonfinite = cpu_count_nonfinite,
 };
 
-static int cpu_open(int threads, struct dn_device **out)
+static int cpu_open(const struct dn_device_desc *desc, struct dn_device **out)
 {
 	struct cpu_math_device *d = dn_zalloc(sizeof(*d));
 	int err;
 
 	if (!d)
 		return -ENOMEM;
-	err = stream_device_init(&d->cpu, &dn_backend_cpu, threads);
+	err = stream_device_init(&d->cpu, &dn_backend_cpu, desc);
 	if (err)
 		goto err_free;
 	err = dnn_open(&d->dnn);

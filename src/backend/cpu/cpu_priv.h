@@ -57,10 +57,10 @@ int cpu_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, con
 			 bool acc);
 int cpu_avgpool_forward(struct dn_stream *st, int64_t rows, int64_t hw, const float *x, float *y);
 int cpu_avgpool_backward(struct dn_stream *st, int64_t rows, int64_t hw, const float *dy, float *dx, bool acc);
-int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *x,
-			float *y);
-int cpu_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *dy,
-			 float *dx, bool acc);
+int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
+			int64_t per_image, const float *x, float *y);
+int cpu_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
+			 int64_t per_image, const float *dy, float *dx, bool acc);
 int cpu_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
 		     double *loss);
 int cpu_softmax(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, float *y);
@@ -78,8 +78,9 @@ int cpu_block_sum(struct dn_stream *st, int64_t planes, int64_t h, int64_t w, in
 		  float *y, bool acc);
 int cpu_reorg(struct dn_stream *st, const struct dn_reorg_desc *d, bool narrow, const float *x, float *y, bool acc);
 int cpu_transpose(struct dn_stream *st, int64_t n, int64_t rows, int64_t cols, const float *x, float *y, bool acc);
-int cpu_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const float *x, float *y);
-int cpu_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const float *dy, float *dx, bool acc);
+int cpu_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *x, float *y);
+int cpu_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *dy,
+		      float *dx, bool acc);
 int cpu_lrn_forward(struct dn_stream *st, const struct dn_lrn_desc *d, const float *x, float *norm, float *y);
 int cpu_lrn_backward(struct dn_stream *st, const struct dn_lrn_desc *d, const float *x, const float *norm, const float *dy,
 		     float *dx, bool acc);
@@ -95,8 +96,10 @@ int cpu_local_avg_backward(struct dn_stream *st, const struct dn_pool_desc *d, c
 int cpu_scale_forward(struct dn_stream *st, const struct dn_scale_desc *d, const float *a, const float *b, float *y, bool acc);
 int cpu_scale_backward(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da, bool acc);
 int cpu_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y);
-int cpu_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum, float decay);
-int cpu_adam(struct dn_stream *st, int64_t n, float *w, float *m, float *v, const float *g, const struct dn_adam *a);
+int cpu_sgd(struct dn_stream *st, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w, float *v,
+	    const float *g);
+int cpu_adam(struct dn_stream *st, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w, float *m, float *v,
+	     const float *g);
 int cpu_sum_tree(struct dn_stream *st, int64_t n, int n_parts, const float *const *parts, float *out, bool acc);
 int cpu_count_nonfinite(struct dn_stream *st, int64_t n, const float *x, int64_t *count);
 

@@ -105,7 +105,7 @@ int cpu_transpose(struct dn_stream *st, int64_t n, int64_t rows, int64_t cols, c
 
 /* --- crop --- */
 
-int cpu_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const float *x, float *y)
+int cpu_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *x, float *y)
 {
 	int nt = stream_threads(st), err = crop_desc_check(d);
 
@@ -116,7 +116,7 @@ int cpu_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const f
 		int64_t top, left;
 		bool flip;
 
-		crop_place(d, n, &top, &left, &flip);
+		crop_place(d, num, n, &top, &left, &flip);
 		for (int64_t r = 0; r < d->c * d->oh; r++) {
 			const float *from = x + ((n * d->c + r / d->oh) * d->h + top + r % d->oh) * d->w + left;
 			float *to = y + (n * d->c * d->oh + r) * d->ow;
@@ -128,7 +128,8 @@ int cpu_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const f
 	return 0;
 }
 
-int cpu_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const float *dy, float *dx, bool acc)
+int cpu_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *dy,
+		      float *dx, bool acc)
 {
 	int nt = stream_threads(st), err = crop_desc_check(d);
 	int64_t image = d->c * d->h * d->w;
@@ -142,7 +143,7 @@ int cpu_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const 
 
 		if (!acc)
 			memset(dx + n * image, 0, (size_t)image * sizeof(*dx));
-		crop_place(d, n, &top, &left, &flip);
+		crop_place(d, num, n, &top, &left, &flip);
 		for (int64_t r = 0; r < d->c * d->oh; r++) {
 			float *to = dx + ((n * d->c + r / d->oh) * d->h + top + r % d->oh) * d->w + left;
 			const float *from = dy + (n * d->c * d->oh + r) * d->ow;

@@ -219,7 +219,7 @@ int cpu_act_backward(struct dn_stream *st, enum dn_act act, int64_t n, const flo
 		for (int64_t j = 0; j < per_image; j += 4) { \
 			uint32_t r[4]; \
 			int64_t lanes = per_image - j < 4 ? per_image - j : 4; \
-			dn_rng_block(k->seed, k->stream, (k->first_image + (uint64_t)i) * blocks + (uint64_t)j / 4, r); \
+			dn_rng_block(num->seed, k->stream, (num->first_image + (uint64_t)i) * blocks + (uint64_t)j / 4, r); \
 			for (int64_t l = 0; l < lanes; l++) { \
 				int64_t at = i * per_image + j + l; \
 				bool keep = r[l] * 0x1p-32 >= p; \
@@ -228,8 +228,8 @@ int cpu_act_backward(struct dn_stream *st, enum dn_act act, int64_t n, const flo
 		} \
 	} while (0)
 
-int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *x,
-			float *y)
+int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
+			int64_t per_image, const float *x, float *y)
 {
 	int nt = stream_threads(st), err = dropout_key_check(k);
 	uint64_t blocks = ((uint64_t)per_image + 3) / 4;
@@ -244,8 +244,8 @@ int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, in
 	return 0;
 }
 
-int cpu_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *dy,
-			 float *dx, bool acc)
+int cpu_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
+			 int64_t per_image, const float *dy, float *dx, bool acc)
 {
 	int nt = stream_threads(st), err = dropout_key_check(k);
 	uint64_t blocks = ((uint64_t)per_image + 3) / 4;
@@ -569,25 +569,28 @@ int cpu_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const
 
 /* --- updates and sums --- */
 
-int cpu_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum, float decay)
+int cpu_sgd(struct dn_stream *st, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w, float *v,
+	    const float *g)
 {
+	const struct sgd_factors f = sgd_factors(o, num);
 	int nt = stream_threads(st);
 
 #pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++) {
-		float u = momentum * v[i] + g[i] - decay * w[i];
+		float u = f.momentum * v[i] + f.factor * g[i] - f.decay * w[i];
 
 		v[i] = u;
-		w[i] = w[i] + rate * u;
+		w[i] = w[i] + f.rate * u;
 	}
 	return 0;
 }
 
 /* divisions and roots are rounded correctly, in vectors too, so the bits are those of the plain expression */
-int cpu_adam(struct dn_stream *st, int64_t n, float *w, float *m, float *v, const float *g, const struct dn_adam *a)
+int cpu_adam(struct dn_stream *st, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w, float *m, float *v,
+	     const float *g)
 {
 	int nt = stream_threads(st);
-	const struct dn_adam f = *a;
+	const struct adam_factors f = adam_factors(o, num);
 
 #pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++) {

@@ -6,10 +6,13 @@
 #include "backend/host/stream.h"
 #include "base/thread.h"
 
-int stream_device_init(struct host_device *d, const struct dn_backend *be, int threads)
+int stream_device_init(struct host_device *d, const struct dn_backend *be, const struct dn_device_desc *desc)
 {
+	const int threads = desc->threads;
 	int err;
 
+	if (strcmp(desc->kind, "cpu") || desc->ordinal)
+		return dn_fail(-EINVAL, "backend %s: device %s:%d, it has cpu:0 only", be->name, desc->kind, desc->ordinal);
 	if (threads < 1 || threads > 4096)
 		return dn_fail(-EINVAL, "backend %s: %d threads, must be 1 to 4096", be->name, threads);
 	d->dev.be = be;

@@ -14,6 +14,7 @@ struct host_device {
 	pthread_t thread;	   /* the progress thread; started with the first COMM stream */
 	bool running;		   /* thread exists */
 	bool stop;		   /* thread shall end */
+	uint64_t moves;		   /* entries of all streams that have ended */
 	int64_t timeout_ms;	   /* of later tasks and waits, 0 = none */
 	int64_t waited_ns;	   /* by compute streams and hosts for events */
 	struct dn_stream *streams; /* COMM streams, in order of creation */
@@ -35,7 +36,7 @@ struct dn_stream {
 };
 
 /* device.c */
-int stream_device_init(struct host_device *d, const struct dn_backend *be, int threads);
+int stream_device_init(struct host_device *d, const struct dn_backend *be, const struct dn_device_desc *desc);
 void stream_device_fini(struct host_device *d);
 
 int stream_memory(struct dn_device *dev, size_t *free_bytes, size_t *total_bytes);

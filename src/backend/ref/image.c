@@ -60,7 +60,7 @@ int ref_transpose(struct dn_stream *st, int64_t n, int64_t rows, int64_t cols, c
 	return 0;
 }
 
-int ref_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const float *x, float *y)
+int ref_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *x, float *y)
 {
 	int err = crop_desc_check(d);
 
@@ -68,7 +68,7 @@ int ref_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const f
 		int64_t top, left;
 		bool flip;
 
-		crop_place(d, n, &top, &left, &flip);
+		crop_place(d, num, n, &top, &left, &flip);
 		for (int64_t k = 0; k < d->c; k++)
 			for (int64_t i = 0; i < d->oh; i++)
 				for (int64_t j = 0; j < d->ow; j++) {
@@ -81,7 +81,8 @@ int ref_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const f
 	return err;
 }
 
-int ref_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const float *dy, float *dx, bool acc)
+int ref_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *dy,
+		      float *dx, bool acc)
 {
 	int err = crop_desc_check(d);
 
@@ -91,7 +92,7 @@ int ref_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const 
 		int64_t top, left;
 		bool flip;
 
-		crop_place(d, n, &top, &left, &flip);
+		crop_place(d, num, n, &top, &left, &flip);
 		for (int64_t k = 0; k < d->c; k++)
 			for (int64_t i = 0; i < d->oh; i++)
 				for (int64_t j = 0; j < d->ow; j++) {

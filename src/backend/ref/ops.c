@@ -277,35 +277,35 @@ int ref_avgpool_backward(struct dn_stream *st, int64_t rows, int64_t hw, const f
 	return 0;
 }
 
-static float dropout_factor(const struct dn_dropout_key *k, int64_t per_image, int64_t i)
+static float dropout_factor(const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t per_image, int64_t i)
 {
-	uint64_t image = k->first_image + (uint64_t)(i / per_image), j = (uint64_t)(i % per_image);
+	uint64_t image = num->first_image + (uint64_t)(i / per_image), j = (uint64_t)(i % per_image);
 	uint32_t r[4];
 
-	dn_rng_block(k->seed, k->stream, image * (((uint64_t)per_image + 3) / 4) + j / 4, r);
+	dn_rng_block(num->seed, k->stream, image * (((uint64_t)per_image + 3) / 4) + j / 4, r);
 	return r[j % 4] * 0x1p-32 >= (double)k->probability ? (float)(1 / (1 - (double)k->probability)) : 0;
 }
 
-int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *x,
-			float *y)
+int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
+			int64_t per_image, const float *x, float *y)
 {
 	int err = dropout_key_check(k);
 
 	for (int64_t i = 0; !err && i < n * per_image; i++) {
-		float f = dropout_factor(k, per_image, i);
+		float f = dropout_factor(k, num, per_image, i);
 
 		y[i] = f != 0 ? x[i] * f : 0;
 	}
 	return err;
 }
 
-int ref_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *dy,
-			 float *dx, bool acc)
+int ref_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
+			 int64_t per_image, const float *dy, float *dx, bool acc)
 {
 	int err = dropout_key_check(k);
 
 	for (int64_t i = 0; !err && i < n * per_image; i++) {
-		float f = dropout_factor(k, per_image, i), g = f != 0 ? dy[i] * f : 0;
+		float f = dropout_factor(k, num, per_image, i), g = f != 0 ? dy[i] * f : 0;
 
 		dx[i] = acc ? dx[i] + g : g;
 	}
@@ -501,23 +501,29 @@ int ref_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_des
 	return err;
 }
 
-int ref_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum, float decay)
+int ref_sgd(struct dn_stream *st, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w, float *v,
+	    const float *g)
 {
+	const struct sgd_factors f = sgd_factors(o, num);
+
 	for (int64_t i = 0; i < n; i++) {
-		v[i] = momentum * v[i] + g[i] - decay * w[i];
-		w[i] += rate * v[i];
+		v[i] = f.momentum * v[i] + f.factor * g[i] - f.decay * w[i];
+		w[i] += f.rate * v[i];
 	}
 	return 0;
 }
 
-int ref_adam(struct dn_stream *st, int64_t n, float *w, float *m, float *v, const float *g, const struct dn_adam *a)
+int ref_adam(struct dn_stream *st, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w, float *m, float *v,
+	     const float *g)
 {
-	for (int64_t i = 0; i < n; i++) {
-		float u = a->scale * g[i] - a->decay * w[i];
+	const struct adam_factors f = adam_factors(o, num);
 
-		m[i] = a->beta1 * m[i] + a->one_minus_beta1 * u;
-		v[i] = a->beta2 * v[i] + a->one_minus_beta2 * (u * u);
-		w[i] = a->shrink * w[i] + a->rate * (m[i] * a->correct1 / (sqrtf(v[i] * a->correct2) + a->eps));
+	for (int64_t i = 0; i < n; i++) {
+		float u = f.scale * g[i] - f.decay * w[i];
+
+		m[i] = f.beta1 * m[i] + f.one_minus_beta1 * u;
+		v[i] = f.beta2 * v[i] + f.one_minus_beta2 * (u * u);
+		w[i] = f.shrink * w[i] + f.rate * (m[i] * f.correct1 / (sqrtf(v[i] * f.correct2) + f.eps));
 	}
 	return 0;
 }

@@ -4,7 +4,7 @@
 #include "backend/host/stream.h"
 #include "backend/ref/ref_priv.h"
 
-static int ref_open(int threads, struct dn_device **out);
+static int ref_open(const struct dn_device_desc *desc, struct dn_device **out);
 
 static void ref_close(struct dn_device *dev)
 {
@@ -19,6 +19,7 @@ static void ref_facts(const struct dn_device *dev, struct dn_facts *out)
 	out->backend = "ref";
 	out->threads = 1;
 	out->align_bytes = DN_ALIGN;
+	out->host_access = true;
 	out->library = "none";
 }
 
@@ -31,6 +32,8 @@ const struct dn_backend dn_backend_ref = {
 	.facts = ref_facts,
 	.alloc = stream_alloc,
 	.free = stream_free,
+	.alloc_host = stream_alloc,
+	.free_host = stream_free,
 	.copy = stream_copy,
 	.zero = stream_zero,
 	.stream_create = stream_create,
@@ -99,14 +102,14 @@ const struct dn_backend dn_backend_ref = {
 	.count_nonfinite = ref_count_nonfinite,
 };
 
-static int ref_open(int threads, struct dn_device **out)
+static int ref_open(const struct dn_device_desc *desc, struct dn_device **out)
 {
 	struct host_device *d = dn_zalloc(sizeof(*d));
 	int err;
 
 	if (!d)
 		return -ENOMEM;
-	err = stream_device_init(d, &dn_backend_ref, threads);
+	err = stream_device_init(d, &dn_backend_ref, desc);
 	if (err) {
 		dn_free(d);
 		return err;

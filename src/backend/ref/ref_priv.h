@@ -31,10 +31,10 @@ int ref_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, con
 			 bool acc);
 int ref_avgpool_forward(struct dn_stream *st, int64_t rows, int64_t hw, const float *x, float *y);
 int ref_avgpool_backward(struct dn_stream *st, int64_t rows, int64_t hw, const float *dy, float *dx, bool acc);
-int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *x,
-			float *y);
-int ref_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, int64_t n, int64_t per_image, const float *dy,
-			 float *dx, bool acc);
+int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
+			int64_t per_image, const float *x, float *y);
+int ref_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
+			 int64_t per_image, const float *dy, float *dx, bool acc);
 int ref_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
 		     double *loss);
 int ref_softmax(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, float *y);
@@ -52,8 +52,9 @@ int ref_block_sum(struct dn_stream *st, int64_t planes, int64_t h, int64_t w, in
 		  float *y, bool acc);
 int ref_reorg(struct dn_stream *st, const struct dn_reorg_desc *d, bool narrow, const float *x, float *y, bool acc);
 int ref_transpose(struct dn_stream *st, int64_t n, int64_t rows, int64_t cols, const float *x, float *y, bool acc);
-int ref_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const float *x, float *y);
-int ref_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const float *dy, float *dx, bool acc);
+int ref_crop_forward(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *x, float *y);
+int ref_crop_backward(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *dy,
+		      float *dx, bool acc);
 int ref_lrn_forward(struct dn_stream *st, const struct dn_lrn_desc *d, const float *x, float *norm, float *y);
 int ref_lrn_backward(struct dn_stream *st, const struct dn_lrn_desc *d, const float *x, const float *norm, const float *dy,
 		     float *dx, bool acc);
@@ -69,8 +70,10 @@ int ref_local_avg_backward(struct dn_stream *st, const struct dn_pool_desc *d, c
 int ref_scale_forward(struct dn_stream *st, const struct dn_scale_desc *d, const float *a, const float *b, float *y, bool acc);
 int ref_scale_backward(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da, bool acc);
 int ref_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y);
-int ref_sgd(struct dn_stream *st, int64_t n, float *w, float *v, const float *g, float rate, float momentum, float decay);
-int ref_adam(struct dn_stream *st, int64_t n, float *w, float *m, float *v, const float *g, const struct dn_adam *a);
+int ref_sgd(struct dn_stream *st, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w, float *v,
+	    const float *g);
+int ref_adam(struct dn_stream *st, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w, float *m, float *v,
+	     const float *g);
 int ref_sum_tree(struct dn_stream *st, int64_t n, int n_parts, const float *const *parts, float *out, bool acc);
 int ref_count_nonfinite(struct dn_stream *st, int64_t n, const float *x, int64_t *count);
 

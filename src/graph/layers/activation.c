@@ -7,24 +7,29 @@ struct logistic {
 	float *scratch; /* t - p of a pass that does not learn */
 };
 
-static int act_of_x(struct dn_layer *l)
+static int act_of_x(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct dn_backend *be = l->net->dev->be;
-	int err = be->copy(l->net->compute, l->output, dn_layer_x(l, 0), sizeof(float) * (size_t)(l->batch * l->outputs));
+	int err = be->copy(l->net->compute, l->output, dn_layer_x(l, pass, 0), sizeof(float) * (size_t)(l->batch * l->outputs));
 
 	return err ? err : be->bias_act(l->net->compute, l->batch, l->outputs, 1, l->output, NULL, l->act);
 }
 
+static const struct dn_key_rule keys[] = {
+	{ "activation", DN_KEY_TEXT, "linear", .help = "applied to the output", .names = dn_act_names },
+	{ .key = NULL },
+};
+
 static int activation_setup(struct dn_layer *l, struct dn_section *s)
 {
-	int err = dn_layer_activation(l, s, "linear");
+	int err = dn_layer_activation(l, s);
 
 	return err ? err : layer_same_out(l);
 }
 
-static int activation_backward(struct dn_layer *l)
+static int activation_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
-	int err = layer_act_backward(l, dn_act_of_input(l->act) ? dn_layer_x(l, 0) : NULL);
+	int err = layer_act_backward(l, dn_act_of_input(l->act) ? dn_layer_x(l, pass, 0) : NULL);
 
 	return err ? err : layer_pass_delta(l, 0, 1);
 }
@@ -43,20 +48,22 @@ static int logistic_setup(struct dn_layer *l, struct dn_section *s)
 	return layer_loss_setup(l, &lo->scratch);
 }
 
-static int logistic_forward(struct dn_layer *l)
+static int logistic_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
-	int err = act_of_x(l);
+	int err = act_of_x(l, pass);
 
-	return err ? err : layer_loss(l, DN_COST_LOGISTIC_CE, l->output, NULL, ((struct logistic *)l->priv)->scratch);
+	return err ? err : layer_loss(l, pass, DN_COST_LOGISTIC_CE, l->output, NULL, ((struct logistic *)l->priv)->scratch);
 }
 
-static int logistic_backward(struct dn_layer *l)
+static int logistic_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	return layer_pass_delta(l, 0, 1);
 }
 
 const struct dn_layer_ops activation_layer = {
 	.name = "activation",
+	.summary = "an activation by itself",
+	.keys = keys,
 	.setup = activation_setup,
 	.forward = act_of_x,
 	.backward = activation_backward,
@@ -64,6 +71,7 @@ const struct dn_layer_ops activation_layer = {
 
 const struct dn_layer_ops logistic_layer = {
 	.name = "logistic",
+	.summary = "the logistic function with its cross entropy as loss",
 	.setup = logistic_setup,
 	.forward = logistic_forward,
 	.backward = logistic_backward,

@@ -12,12 +12,12 @@ static int avgpool_setup(struct dn_layer *l, struct dn_section *s)
 	return err ? err : dn_layer_set_out(l, 1, 1, l->c);
 }
 
-static int avgpool_forward(struct dn_layer *l)
+static int avgpool_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
-	return l->net->dev->be->avgpool_forward(l->net->compute, l->batch * l->c, l->w * l->h, dn_layer_x(l, 0), l->output);
+	return l->net->dev->be->avgpool_forward(l->net->compute, l->batch * l->c, l->w * l->h, dn_layer_x(l, pass, 0), l->output);
 }
 
-static int avgpool_backward(struct dn_layer *l)
+static int avgpool_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
@@ -33,6 +33,7 @@ static void avgpool_describe(const struct dn_layer *l, char *out, size_t cap)
 const struct dn_layer_ops avgpool_layer = {
 	.name = "avgpool",
 	.alias = "avg",
+	.summary = "the mean of each channel",
 	.setup = avgpool_setup,
 	.forward = avgpool_forward,
 	.backward = avgpool_backward,

@@ -18,20 +18,28 @@ static int64_t pixels(const struct dn_layer *l)
 	return l->out_w * l->out_h;
 }
 
+static const struct dn_key_rule keys[] = {
+	{ "alpha", DN_KEY_FLOAT, "1e-4", .help = "factor of the sum" },
+	{ "beta", DN_KEY_FLOAT, ".75", .help = "exponent" },
+	{ "kappa", DN_KEY_FLOAT, "1", .help = "added to the sum" },
+	{ "size", DN_KEY_INT, "5", 1, 1 << 24, .help = "channels in the window, which is centred" },
+	{ .key = NULL },
+};
+
 static int lrn_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct lrn *n = layer_priv(l, sizeof(*n));
 	double alpha, beta, kappa;
 	int64_t size;
 	size_t bytes;
-	int err = n ? dn_section_float(s, "alpha", 1e-4, &alpha) : -ENOMEM;
+	int err = n ? dn_key_float(s, "alpha", &alpha) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_float(s, "beta", .75, &beta);
+		err = dn_key_float(s, "beta", &beta);
 	if (!err)
-		err = dn_section_float(s, "kappa", 1, &kappa);
+		err = dn_key_float(s, "kappa", &kappa);
 	if (!err)
-		err = dn_section_int(s, "size", 5, 1, 1 << 24, &size);
+		err = dn_key_int(s, "size", &size);
 	if (!err)
 		err = dn_layer_need(l, lrn_forward);
 	if (!err)
@@ -52,20 +60,21 @@ static int lrn_setup(struct dn_layer *l, struct dn_section *s)
 	return dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
 }
 
-static int lrn_forward(struct dn_layer *l)
+static int lrn_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct lrn *n = l->priv;
 
-	return l->net->dev->be->lrn_forward(l->net->compute, &n->desc, dn_layer_x(l, 0), n->norm, l->output);
+	return l->net->dev->be->lrn_forward(l->net->compute, &n->desc, dn_layer_x(l, pass, 0), n->norm, l->output);
 }
 
-static int lrn_backward(struct dn_layer *l)
+static int lrn_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct lrn *n = l->priv;
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
 
-	return dx ? l->net->dev->be->lrn_backward(l->net->compute, &n->desc, dn_layer_x(l, 0), n->norm, l->delta, dx, acc) : 0;
+	return dx ? l->net->dev->be->lrn_backward(l->net->compute, &n->desc, dn_layer_x(l, pass, 0), n->norm, l->delta, dx, acc)
+		  : 0;
 }
 
 static int l2norm_setup(struct dn_layer *l, struct dn_section *s)
@@ -81,14 +90,15 @@ static int l2norm_setup(struct dn_layer *l, struct dn_section *s)
 	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
 }
 
-static int l2norm_forward(struct dn_layer *l)
+static int l2norm_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct l2norm *n = l->priv;
 
-	return l->net->dev->be->l2norm_forward(l->net->compute, l->batch, l->c, pixels(l), dn_layer_x(l, 0), n->norm, l->output);
+	return l->net->dev->be->l2norm_forward(l->net->compute, l->batch, l->c, pixels(l), dn_layer_x(l, pass, 0), n->norm,
+					       l->output);
 }
 
-static int l2norm_backward(struct dn_layer *l)
+static int l2norm_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct l2norm *n = l->priv;
 	bool acc;
@@ -103,6 +113,8 @@ static int l2norm_backward(struct dn_layer *l)
 const struct dn_layer_ops lrn_layer = {
 	.name = "normalization",
 	.alias = "lrn",
+	.summary = "x / (kappa + alpha * sum of squares over size channels)^beta",
+	.keys = keys,
 	.setup = lrn_setup,
 	.forward = lrn_forward,
 	.backward = lrn_backward,
@@ -111,6 +123,7 @@ const struct dn_layer_ops lrn_layer = {
 
 const struct dn_layer_ops l2norm_layer = {
 	.name = "l2norm",
+	.summary = "each pixel divided by its norm over the channels",
 	.setup = l2norm_setup,
 	.forward = l2norm_forward,
 	.backward = l2norm_backward,

@@ -13,6 +13,13 @@ struct connected {
 	float *pre; /* [n, outputs] before the activation, NULL: output */
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "output", DN_KEY_INT, "1", 1, (int64_t)1 << 32, .help = "number of outputs" },
+	{ "batch_normalize", DN_KEY_INT, "0", 0, 1, .help = "1: normalise before the activation" },
+	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
+	{ .key = NULL },
+};
+
 static int connected_params(struct dn_layer *l)
 {
 	struct connected *cn = l->priv;
@@ -38,12 +45,12 @@ static int connected_setup(struct dn_layer *l, struct dn_section *s)
 	struct connected *cn = layer_priv(l, sizeof(*cn));
 	const int source = l->inputs_of[0].layer;
 	int64_t outputs, norm;
-	int err = cn ? dn_section_int(s, "output", 1, 1, (int64_t)1 << 32, &outputs) : -ENOMEM;
+	int err = cn ? dn_key_int(s, "output", &outputs) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_int(s, "batch_normalize", 0, 0, 1, &norm);
+		err = dn_key_int(s, "batch_normalize", &norm);
 	if (!err)
-		err = dn_layer_activation(l, s, "logistic");
+		err = dn_layer_activation(l, s);
 	if (!err)
 		err = dn_layer_set_out(l, 1, 1, outputs);
 	if (!err)
@@ -62,24 +69,24 @@ static int connected_setup(struct dn_layer *l, struct dn_section *s)
 	return err ? err : norm_input(l, &cn->z);
 }
 
-static int connected_forward(struct dn_layer *l)
+static int connected_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct connected *cn = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
 	float *y = cn->pre ? cn->pre : l->output;
 	float *z = cn->z ? cn->z : y;
-	int err = be->gemm(st, false, true, l->batch, l->outputs, l->inputs, 1, dn_layer_x(l, 0), l->inputs, cn->weights->value,
-			   l->inputs, 0, z, l->outputs);
+	int err = be->gemm(st, false, true, l->batch, l->outputs, l->inputs, 1, dn_layer_x(l, pass, 0), l->inputs,
+			   cn->weights->value, l->inputs, 0, z, l->outputs);
 
 	if (!err && cn->batch_norm)
-		err = norm_forward(&cn->norm, l, z, y);
+		err = norm_forward(&cn->norm, l, pass, z, y);
 	else if (!err)
 		err = be->bias_act(st, l->batch, l->outputs, 1, z, cn->biases->value, layer_act_inside(l));
 	return err ? err : layer_act_forward(l, cn->pre);
 }
 
-static int connected_backward(struct dn_layer *l)
+static int connected_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct connected *cn = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
@@ -93,7 +100,7 @@ static int connected_backward(struct dn_layer *l)
 	else if (!err)
 		err = be->bias_backward(st, l->batch, l->outputs, 1, l->delta, cn->biases->grad);
 	if (!err)
-		err = be->gemm(st, true, false, l->outputs, l->inputs, l->batch, 1, l->delta, l->outputs, dn_layer_x(l, 0),
+		err = be->gemm(st, true, false, l->outputs, l->inputs, l->batch, 1, l->delta, l->outputs, dn_layer_x(l, pass, 0),
 			       l->inputs, 0, cn->weights->grad, l->inputs);
 	if (!err && dx)
 		err = be->gemm(st, false, false, l->batch, l->inputs, l->outputs, 1, l->delta, l->outputs, cn->weights->value,
@@ -104,6 +111,8 @@ static int connected_backward(struct dn_layer *l)
 const struct dn_layer_ops connected_layer = {
 	.name = "connected",
 	.alias = "conn",
+	.summary = "act(norm(W x)) or act(W x + b) over the whole input",
+	.keys = keys,
 	.setup = connected_setup,
 	.forward = connected_forward,
 	.backward = connected_backward,

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "graph/layers/layers_priv.h"
 
 struct cost {
@@ -19,9 +18,18 @@ static const struct {
 	{ "smooth", DN_COST_SMOOTH }, { "L1", DN_COST_L1 },   { "wgan", DN_COST_WGAN },
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "type", DN_KEY_TEXT, "sse", .help = "sse, seg, masked, smooth, L1 or wgan" },
+	{ "scale", DN_KEY_FLOAT, "1", .help = "factor on the gradient, not on the loss" },
+	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here" },
+	{ "thresh", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ .key = NULL },
+};
+
 static int cost_type(struct dn_section *s, enum dn_cost *out)
 {
-	const char *type = dn_section_text(s, "type", "sse");
+	const char *type = dn_key_text(s, "type");
 
 	for (int i = 0; i < DN_N(types); i++)
 		if (!strcmp(type, types[i].name)) {
@@ -31,33 +39,18 @@ static int cost_type(struct dn_section *s, enum dn_cost *out)
 	return dn_section_fail(s, "type", -EINVAL, "type=%s: unknown cost; known are sse, seg, masked, smooth, L1, wgan", type);
 }
 
-/* Darknet reads these three on a GPU only, so a net that is trained here must be told that they do nothing. */
-static int cost_without_effect(struct dn_layer *l, struct dn_section *s)
-{
-	static const struct dn_key_fixed keys[] = { { "ratio", 0 }, { "noobj", 1 }, { "thresh", 0 } };
-
-	for (int i = 0; i < DN_N(keys); i++) {
-		double v;
-		int err = dn_section_float(s, keys[i].key, keys[i].only, &v);
-
-		if (err)
-			return err;
-		if (l->net->opt.train && (v < keys[i].only || v > keys[i].only))
-			dn_warn("%s:%d: [cost] %s=%g has no effect", s->file->path, dn_section_find(s, keys[i].key)->line,
-				keys[i].key, v);
-	}
-	return 0;
-}
+/* Darknet's CPU does nothing with these. */
+static const char *const gpu_only[] = { "ratio", "noobj", "thresh" };
 
 static int cost_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct cost *co = layer_priv(l, sizeof(*co));
-	int err = co ? dn_section_float(s, "scale", 1, &co->scale) : -ENOMEM;
+	int err = co ? dn_key_float(s, "scale", &co->scale) : -ENOMEM;
 
 	if (!err)
 		err = cost_type(s, &co->kind);
 	if (!err)
-		err = cost_without_effect(l, s);
+		err = dn_layer_no_effect(l, s, gpu_only, DN_N(gpu_only));
 	if (!err)
 		err = layer_same_out(l);
 	if (err)
@@ -70,20 +63,22 @@ static int cost_setup(struct dn_layer *l, struct dn_section *s)
 	return layer_loss_setup(l, &co->scratch);
 }
 
-static int cost_forward(struct dn_layer *l)
+static int cost_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct cost *co = l->priv;
 
-	return layer_loss(l, co->kind, dn_layer_x(l, 0), NULL, co->scratch);
+	return layer_loss(l, pass, co->kind, dn_layer_x(l, pass, 0), NULL, co->scratch);
 }
 
-static int cost_backward(struct dn_layer *l)
+static int cost_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	return layer_pass_delta(l, 0, (float)((struct cost *)l->priv)->scale);
 }
 
 const struct dn_layer_ops cost_layer = {
 	.name = "cost",
+	.summary = "a loss on the output of the layer before",
+	.keys = keys,
 	.setup = cost_setup,
 	.forward = cost_forward,
 	.backward = cost_backward,

@@ -2,7 +2,6 @@
  * else the centre; then x * 2 - 1 unless noadjust=1. */
 #include <errno.h>
 
-#include "base/log.h"
 #include "base/rng.h"
 #include "graph/layers/layers_priv.h"
 
@@ -10,26 +9,36 @@ struct crop {
 	struct dn_crop_desc desc;
 };
 
-static const struct dn_key_fixed fixed[] = { { "angle", 0 }, { "saturation", 1 }, { "exposure", 1 } };
+static const struct dn_key_rule keys[] = {
+	{ "crop_width", DN_KEY_INT, "1", 1, 1 << 24, .help = "width of the window" },
+	{ "crop_height", DN_KEY_INT, "1", 1, 1 << 24, .help = "height of the window" },
+	{ "flip", DN_KEY_INT, "0", 0, 1, .help = "1: training mirrors one image of two, drawn" },
+	{ "noadjust", DN_KEY_INT, "0", 0, 1, .help = "1: values stay; 0: x becomes 2x - 1" },
+	{ "shift", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ "angle", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ "saturation", DN_KEY_FLOAT, "1", .help = "no effect here" },
+	{ "exposure", DN_KEY_FLOAT, "1", .help = "no effect here" },
+	{ .key = NULL },
+};
+
+/* Darknet's CPU does nothing with these either. */
+static const char *const gpu_only[] = { "shift", "angle", "saturation", "exposure" };
 
 static int crop_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct crop *cr = layer_priv(l, sizeof(*cr));
 	struct dn_crop_desc *d = cr ? &cr->desc : NULL;
 	int64_t flip, noadjust;
-	double shift;
-	int err = cr ? dn_section_int(s, "crop_width", 1, 1, 1 << 24, &d->ow) : -ENOMEM;
+	int err = cr ? dn_key_int(s, "crop_width", &d->ow) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_int(s, "crop_height", 1, 1, 1 << 24, &d->oh);
+		err = dn_key_int(s, "crop_height", &d->oh);
 	if (!err)
-		err = dn_section_int(s, "flip", 0, 0, 1, &flip);
+		err = dn_key_int(s, "flip", &flip);
 	if (!err)
-		err = dn_section_int(s, "noadjust", 0, 0, 1, &noadjust);
+		err = dn_key_int(s, "noadjust", &noadjust);
 	if (!err)
-		err = dn_section_float(s, "shift", 0, &shift);
-	if (!err)
-		err = dn_keys_fixed(s, fixed, DN_N(fixed));
+		err = dn_layer_no_effect(l, s, gpu_only, DN_N(gpu_only));
 	if (!err)
 		err = layer_needs_image(l);
 	if (!err)
@@ -41,8 +50,6 @@ static int crop_setup(struct dn_layer *l, struct dn_section *s)
 				       "layer %d: a window of %lld x %lld is "
 				       "larger than the input of %lld x %lld",
 				       l->index, (long long)d->ow, (long long)d->oh, (long long)l->w, (long long)l->h);
-	if (l->net->opt.train && (shift < 0 || shift > 0)) /* stock cfgs have it, and on a CPU Darknet does nothing with it */
-		dn_warn("%s:%d: [crop] shift=%g has no effect", s->file->path, dn_section_find(s, "shift")->line, shift);
 	d->n = l->batch;
 	d->c = l->c;
 	d->h = l->h;
@@ -53,32 +60,33 @@ static int crop_setup(struct dn_layer *l, struct dn_section *s)
 	return dn_layer_set_out(l, d->ow, d->oh, l->c);
 }
 
-static const struct dn_crop_desc *crop_desc(struct dn_layer *l)
+static const struct dn_crop_desc *crop_desc(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct dn_crop_desc *d = &((struct crop *)l->priv)->desc;
 
-	d->random = l->net->training;
-	d->seed = l->net->opt.seed;
+	d->random = pass->phase != DN_INFER;
 	d->stream = DN_RNG_STREAM(DN_RNG_CROP, l->index);
-	d->first_image = l->net->first_image;
 	return d;
 }
 
-static int crop_forward(struct dn_layer *l)
+static int crop_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
-	return l->net->dev->be->crop_forward(l->net->compute, crop_desc(l), dn_layer_x(l, 0), l->output);
+	return l->net->dev->be->crop_forward(l->net->compute, crop_desc(l, pass), l->net->numbers, dn_layer_x(l, pass, 0),
+					     l->output);
 }
 
-static int crop_backward(struct dn_layer *l)
+static int crop_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
 
-	return dx ? l->net->dev->be->crop_backward(l->net->compute, crop_desc(l), l->delta, dx, acc) : 0;
+	return dx ? l->net->dev->be->crop_backward(l->net->compute, crop_desc(l, pass), l->net->numbers, l->delta, dx, acc) : 0;
 }
 
 const struct dn_layer_ops crop_layer = {
 	.name = "crop",
+	.summary = "a window of each image: drawn while training, else the central one",
+	.keys = keys,
 	.setup = crop_setup,
 	.forward = crop_forward,
 	.backward = crop_backward,

@@ -15,25 +15,36 @@ struct deconv {
 	float *dx;	/* [n, inputs] what is added to delta; the op overwrites */
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
+	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the square kernel" },
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 15, .help = "distance of the input's pixels in the output" },
+	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is size / 2" },
+	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "pixels cut off on each side, without pad=1" },
+	{ "batch_normalize", DN_KEY_INT, "0", 0, 1, .help = "1: normalise before the activation" },
+	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
+	{ .key = NULL },
+};
+
 static int deconv_keys(struct dn_layer *l, struct dn_section *s)
 {
 	struct deconv *dc = l->priv;
 	struct dn_conv_desc *d = &dc->desc;
 	int64_t pad, padding, norm;
-	int err = dn_section_int(s, "filters", 1, 1, 1 << 24, &d->c);
+	int err = dn_key_int(s, "filters", &d->c);
 
 	if (!err)
-		err = dn_section_int(s, "size", 1, 1, 1 << 15, &d->size);
+		err = dn_key_int(s, "size", &d->size);
 	if (!err)
-		err = dn_section_int(s, "stride", 1, 1, 1 << 15, &d->stride);
+		err = dn_key_int(s, "stride", &d->stride);
 	if (!err)
-		err = dn_section_int(s, "pad", 0, 0, 1, &pad);
+		err = dn_key_int(s, "pad", &pad);
 	if (!err)
-		err = dn_section_int(s, "padding", 0, 0, 1 << 24, &padding);
+		err = dn_key_int(s, "padding", &padding);
 	if (!err)
-		err = dn_section_int(s, "batch_normalize", 0, 0, 1, &norm);
+		err = dn_key_int(s, "batch_normalize", &norm);
 	if (!err)
-		err = dn_layer_activation(l, s, "logistic");
+		err = dn_layer_activation(l, s);
 	if (!err)
 		err = layer_no_numload(l);
 	if (err)
@@ -127,23 +138,23 @@ static int deconv_setup(struct dn_layer *l, struct dn_section *s)
 	return 0;
 }
 
-static int deconv_forward(struct dn_layer *l)
+static int deconv_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct deconv *dc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
 	float *y = dc->pre ? dc->pre : l->output;
 	float *z = dc->z ? dc->z : y;
-	int err = be->conv_backward_data(st, dc->op, dn_layer_x(l, 0), dc->weights->value, z, false, l->net->workspace);
+	int err = be->conv_backward_data(st, dc->op, dn_layer_x(l, pass, 0), dc->weights->value, z, false, l->net->workspace);
 
 	if (!err && dc->batch_norm)
-		err = norm_forward(&dc->norm, l, z, y);
+		err = norm_forward(&dc->norm, l, pass, z, y);
 	else if (!err)
 		err = be->bias_act(st, l->batch, l->out_c, l->out_w * l->out_h, z, dc->biases->value, layer_act_inside(l));
 	return err ? err : layer_act_forward(l, dc->pre);
 }
 
-static int deconv_backward(struct dn_layer *l)
+static int deconv_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct deconv *dc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
@@ -157,7 +168,8 @@ static int deconv_backward(struct dn_layer *l)
 	else if (!err)
 		err = be->bias_backward(st, l->batch, l->out_c, l->out_w * l->out_h, l->delta, dc->biases->grad);
 	if (!err)
-		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, 0), dc->weights->grad, l->net->workspace);
+		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, pass, 0), dc->weights->grad,
+						l->net->workspace);
 	if (err || !dx)
 		return err;
 	err = be->conv_forward(st, dc->op, l->delta, dc->weights->value, NULL, NULL, acc ? dc->dx : dx, l->net->workspace);
@@ -176,6 +188,8 @@ static void deconv_destroy(struct dn_layer *l)
 const struct dn_layer_ops deconv_layer = {
 	.name = "deconvolutional",
 	.alias = "deconv",
+	.summary = "the transposed convolution",
+	.keys = keys,
 	.setup = deconv_setup,
 	.forward = deconv_forward,
 	.backward = deconv_backward,

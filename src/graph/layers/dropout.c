@@ -10,20 +10,21 @@ struct dropout {
 	double probability;
 };
 
-static const struct dn_key_fixed fixed[] = {
-	{ "dropblock", 0 },
-	{ "dropblock_size_rel", 0 },
-	{ "dropblock_size_abs", 0 },
+static const struct dn_key_rule keys[] = {
+	{ "probability", DN_KEY_FLOAT, ".5",
+	  .help = "share of the elements that training sets to 0, from 0 to less than 1; the others grow to match" },
+	{ "dropblock", DN_KEY_ONLY, .def = "0" },
+	{ "dropblock_size_rel", DN_KEY_ONLY, .def = "0" },
+	{ "dropblock_size_abs", DN_KEY_ONLY, .def = "0" },
+	{ .key = NULL },
 };
 
 static int dropout_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct dropout *dr = layer_priv(l, sizeof(*dr));
 	const bool image = l->w > 0;
-	int err = dr ? dn_section_float(s, "probability", .5, &dr->probability) : -ENOMEM;
+	int err = dr ? dn_key_float(s, "probability", &dr->probability) : -ENOMEM;
 
-	if (!err)
-		err = dn_keys_fixed(s, fixed, DN_N(fixed));
 	if (!err)
 		err = dn_layer_need(l, dropout_forward);
 	if (err)
@@ -39,30 +40,32 @@ static struct dn_dropout_key dropout_key(const struct dn_layer *l)
 	const struct dropout *dr = l->priv;
 
 	return (struct dn_dropout_key){
-		.seed = l->net->opt.seed,
 		.stream = DN_RNG_STREAM(DN_RNG_DROPOUT, l->index),
-		.first_image = l->net->first_image,
 		.probability = (float)dr->probability,
 	};
 }
 
-static int dropout_forward(struct dn_layer *l)
+static int dropout_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct dn_dropout_key key = dropout_key(l);
 	const struct dn_backend *be = l->net->dev->be;
 
-	if (!l->net->training)
-		return be->copy(l->net->compute, l->output, dn_layer_x(l, 0), sizeof(float) * (size_t)(l->batch * l->outputs));
-	return be->dropout_forward(l->net->compute, &key, l->batch, l->outputs, dn_layer_x(l, 0), l->output);
+	if (pass->phase == DN_INFER)
+		return be->copy(l->net->compute, l->output, dn_layer_x(l, pass, 0),
+				sizeof(float) * (size_t)(l->batch * l->outputs));
+	return be->dropout_forward(l->net->compute, &key, l->net->numbers, l->batch, l->outputs, dn_layer_x(l, pass, 0),
+				   l->output);
 }
 
-static int dropout_backward(struct dn_layer *l)
+static int dropout_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct dn_dropout_key key = dropout_key(l);
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
 
-	return dx ? l->net->dev->be->dropout_backward(l->net->compute, &key, l->batch, l->outputs, l->delta, dx, acc) : 0;
+	return dx ? l->net->dev->be->dropout_backward(l->net->compute, &key, l->net->numbers, l->batch, l->outputs, l->delta, dx,
+						      acc)
+		  : 0;
 }
 
 static void dropout_describe(const struct dn_layer *l, char *out, size_t cap)
@@ -74,6 +77,8 @@ static void dropout_describe(const struct dn_layer *l, char *out, size_t cap)
 
 const struct dn_layer_ops dropout_layer = {
 	.name = "dropout",
+	.summary = "sets random elements to 0 while training",
+	.keys = keys,
 	.setup = dropout_setup,
 	.forward = dropout_forward,
 	.backward = dropout_backward,

@@ -23,7 +23,7 @@ int norm_declare(struct layer_norm *nm, struct dn_layer *l, int64_t c, struct dn
 int norm_setup(struct layer_norm *nm, struct dn_layer *l, int64_t c, int64_t hw, enum dn_act act);
 /* norm_input() - the buffer for x of conv and connected; left NULL when x may lie in the output itself */
 int norm_input(struct dn_layer *l, float **z);
-int norm_forward(struct layer_norm *nm, struct dn_layer *l, const float *x, float *y);
+int norm_forward(struct layer_norm *nm, struct dn_layer *l, const struct dn_pass *pass, const float *x, float *y);
 /* @dy is already times act'; @dx may be dy itself with acc false, or NULL */
 int norm_backward(struct layer_norm *nm, struct dn_layer *l, const float *x, const float *dy, float *dx, bool acc);
 
@@ -36,15 +36,15 @@ int layer_act_forward(struct dn_layer *l, const float *pre);
 int layer_act_backward(struct dn_layer *l, const float *pre);
 
 /** layer_has_truth() - a target for this loss; of another length only where nothing trains, and then it has none */
-static inline bool layer_has_truth(const struct dn_layer *l)
+static inline bool layer_has_truth(const struct dn_layer *l, const struct dn_pass *pass)
 {
-	return l->net->truth && l->truths == l->net->truths;
+	return pass->truth && l->truths == l->net->truths;
 }
 
 /* Losses: *scratch takes t - p of a pass that does not learn. layer_loss() needs the target, and without one zeroes
- * what delta there is. @t may be NULL: the net's target. */
+ * what delta there is. @t may be NULL: the pass's target. */
 int layer_loss_setup(struct dn_layer *l, float **scratch);
-int layer_loss(struct dn_layer *l, enum dn_cost kind, const float *p, const float *t, float *scratch);
+int layer_loss(struct dn_layer *l, const struct dn_pass *pass, enum dn_cost kind, const float *p, const float *t, float *scratch);
 
 /* layer_same_out() - the output has the shape of the input, flat or image */
 int layer_same_out(struct dn_layer *l);

@@ -103,13 +103,13 @@ int layer_loss_setup(struct dn_layer *l, float **scratch)
 	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)scratch);
 }
 
-int layer_loss(struct dn_layer *l, enum dn_cost kind, const float *p, const float *t, float *scratch)
+int layer_loss(struct dn_layer *l, const struct dn_pass *pass, enum dn_cost kind, const float *p, const float *t, float *scratch)
 {
 	struct dn_net *net = l->net;
 	const int64_t n = l->batch * l->outputs;
 
-	if (layer_has_truth(l))
-		return net->dev->be->cost(net->compute, kind, n, p, t ? t : net->truth, l->delta ? l->delta : scratch, &l->cost);
+	if (layer_has_truth(l, pass))
+		return net->dev->be->cost(net->compute, kind, n, p, t ? t : pass->truth, l->delta ? l->delta : scratch, l->cost);
 	return l->delta ? net->dev->be->zero(net->compute, l->delta, sizeof(float) * (size_t)n) : 0;
 }
 
@@ -181,7 +181,7 @@ static int give_stats(struct layer_norm *nm, struct dn_layer *l)
 	return err;
 }
 
-int norm_forward(struct layer_norm *nm, struct dn_layer *l, const float *x, float *y)
+int norm_forward(struct layer_norm *nm, struct dn_layer *l, const struct dn_pass *pass, const float *x, float *y)
 {
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
@@ -195,7 +195,7 @@ int norm_forward(struct layer_norm *nm, struct dn_layer *l, const float *x, floa
 	if (err)
 		return err;
 	/* frozen: the rolling statistics are part of the frozen function, and they stay */
-	if (!l->net->training || l->frozen)
+	if (pass->phase == DN_INFER || l->frozen)
 		return be->bn_forward(st, &nm->desc, x, nm->scales->value, bias, nm->rolling_mean->value,
 				      nm->rolling_variance->value, y);
 	err = be->bn_forward_train(st, &nm->desc, x, nm->scales->value, bias, nm->mean, nm->variance, y);
