@@ -3,7 +3,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/group.h"
-#include "graph/tree.h"
+#include "base/tree.h"
 #include "io/weights.h"
 #include "net_help.h"
 
@@ -583,10 +583,10 @@ static void tree_files_give_groups_parents_and_leaves(void)
 
 	write_tree(tree_text);
 	CHECK_OK_FATAL(dn_tree_read(&t, tree_path));
-	CHECK_EQ(t->desc.c, 7);
-	CHECK_EQ(t->desc.n_groups, 4);
-	CHECK_BITS(t->desc.parent, parent, sizeof(parent));
-	CHECK_BITS(t->desc.group_at, group, sizeof(group));
+	CHECK_EQ(t->n, 7);
+	CHECK_EQ(t->n_groups, 4);
+	CHECK_BITS(t->parent, parent, sizeof(parent));
+	CHECK_BITS(t->group_at, group, sizeof(group));
 	CHECK_BITS(t->leaf, leaf, sizeof(leaf));
 	CHECK_STR(t->names[0], "animal");
 	CHECK_STR(t->names[5], "siamese");

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "backend/backend.h"
 #include "base/keyrule.h"
+#include "graph/carry.h"
 #include "graph/param.h"
 #include "graph/pass.h"
 #ifdef __cplusplus

@@ -251,6 +251,8 @@ int dn_net_alloc(struct dn_net *net)
 		err = be->alloc(net->dev, DN_MEM_WORKSPACE, net->workspace_bytes, &net->workspace);
 	if (!err)
 		err = alloc_host(net);
+	if (!err)
+		err = carries_alloc(net);
 	if (err) {
 		be->free(net->dev, net->arena);
 		net->arena = NULL;
