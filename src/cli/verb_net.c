@@ -345,6 +345,7 @@ static int run_forward(struct dn_command *c)
 	if (p.opened)
 		dn_npy_close(&p.in);
 	dn_free(p.image);
+	dn_net_drain(p.s.net);
 	if (p.s.run.dev) {
 		p.s.run.dev->be->free_host(p.s.run.dev, p.x);
 		p.s.run.dev->be->free_host(p.s.run.dev, p.out);

@@ -246,6 +246,7 @@ static int run_predict(struct dn_command *c)
 
 	dn_free(p.best);
 	dn_free(p.scores);
+	dn_net_drain(p.s.net);
 	if (p.s.run.dev) {
 		p.s.run.dev->be->free_host(p.s.run.dev, p.x);
 		p.s.run.dev->be->free_host(p.s.run.dev, p.out);

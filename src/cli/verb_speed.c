@@ -56,6 +56,7 @@ static int speed(struct bare *b, struct dn_command *c, int64_t n)
 	for (int64_t i = 0; i < b->net->inputs; i++)
 		x[i] = (float)dn_rng_uniform(0, 0, (uint64_t)i);
 	err = time_passes(b->net, x, n, &seconds);
+	dn_net_drain(b->net);
 	b->dev->be->free_host(b->dev, x);
 	if (err)
 		return err;

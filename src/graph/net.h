@@ -157,6 +157,9 @@ DN_EXPORT int dn_net_forward(struct dn_net *net, const struct dn_pass *pass);
 DN_EXPORT int dn_net_loss(struct dn_net *net, const struct dn_pass *pass, double *out);
 /** dn_net_input_wait() - until input and truth of the passes so far are free to be overwritten */
 DN_EXPORT int dn_net_input_wait(struct dn_net *net);
+/** dn_net_drain() - before memory that passes name is given back, on any path: all queued work has ended, or is dropped when
+ * that fails. Whose failure it is was told, or the next pass tells: dn_message() stays as it was. NULL is legal. */
+DN_EXPORT void dn_net_drain(struct dn_net *net);
 /** dn_net_numbers() - queue the numbers of @u for the ops of its step */
 DN_EXPORT int dn_net_numbers(struct dn_net *net, const struct dn_update *u);
 /** dn_net_update() - one optimizer step: the numbers of @u to the device, then store->step; what the passes have left is then

@@ -374,7 +374,9 @@ static int walk(struct reader *r, struct dn_net *net,
 
 static int load_param(struct reader *r, struct dn_net *net, struct dn_param *p, void *arg)
 {
-	return net->store.ops->each(net->store.self, p, DN_VALUE, fill, r);
+	const unsigned access = r->wanted < p->n ? DN_READ | DN_WRITE : DN_WRITE; /* the others stay */
+
+	return net->store.ops->each(net->store.self, p, DN_VALUE, access, fill, r);
 }
 
 static int alloc_piece(struct reader *r)

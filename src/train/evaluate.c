@@ -41,7 +41,7 @@ static int run_batch(struct eval *v, int64_t first)
 	const struct dn_dataset *data = v->e.data;
 	struct dn_net *net = v->e.net;
 	const struct dn_pass pass = { .input = v->x, .truth = v->t };
-	int err = v->err;
+	int err = v->err ? v->err : dn_net_input_wait(net);
 
 	for (int64_t i = 0; i < net->local && !err; i++) {
 		int64_t at = first + i < data->n ? first + i : data->n - 1;
@@ -213,6 +213,7 @@ static void eval_fini(struct eval *v)
 
 	if (v->task->end && v->e.own)
 		v->task->end(&v->e);
+	dn_net_drain(net);
 	be->free_host(net->dev, v->x);
 	be->free_host(net->dev, v->t);
 	for (int k = 0; k < net->n_outputs && v->y; k++)

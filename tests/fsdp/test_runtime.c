@@ -465,7 +465,7 @@ static void look_rolling(struct job *j, int rank, struct dn_net *net)
 	pthread_mutex_lock(&rolling_lock);
 	for (int i = 0; i < net->n_params; i++)
 		if (net->params[i]->role == DN_BUFFER)
-			CHECK_OK(net->store.ops->each(net->store.self, net->params[i], DN_VALUE, keep_rolling, &to));
+			CHECK_OK(net->store.ops->each(net->store.self, net->params[i], DN_VALUE, DN_READ, keep_rolling, &to));
 	CHECK_EQ(to - rolling[rank], 24);
 	pthread_mutex_unlock(&rolling_lock);
 }
