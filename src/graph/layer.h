@@ -32,6 +32,9 @@ struct dn_layer_ops {
 	int (*backward)(struct dn_layer *l,
 			const struct dn_pass *pass); /* l->delta is complete on entry: dL/doutput, ascent sign */
 	void (*destroy)(struct dn_layer *l);	     /* frees l->priv; NULL = nothing */
+	/* its line in Darknet's table: the columns before the sizes (NULL: the name), and which sizes are one number */
+	void (*describe)(const struct dn_layer *l, char *out, size_t cap);
+	bool flat, flat_out;
 };
 
 enum dn_life {			 /* when a layer's buffer is in use */
