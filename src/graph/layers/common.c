@@ -20,6 +20,13 @@ void layer_free_priv(struct dn_layer *l)
 	l->priv = NULL;
 }
 
+bool layer_gives(const struct dn_layer *l, int k)
+{
+	const int at = l->inputs_of[k].layer;
+
+	return at >= 0 && l->net->layers[at].wants_delta;
+}
+
 int layer_needs_image(const struct dn_layer *l)
 {
 	if (l->w > 0 && l->h > 0)

@@ -17,10 +17,10 @@ int norm_declare(struct layer_norm *nm, struct dn_layer *l, int64_t c, struct dn
 	return err;
 }
 
-int norm_setup(struct layer_norm *nm, struct dn_layer *l, int64_t c, int64_t hw, enum dn_act act)
+int norm_setup(struct layer_norm *nm, struct dn_layer *l, enum dn_act act)
 {
 	const struct dn_net_options *o = &l->net->opt;
-	size_t bytes = sizeof(float) * (size_t)c;
+	const size_t bytes = sizeof(float) * (size_t)l->out.c;
 	int err = dn_layer_need(l, bn_forward_train);
 
 	if (!err)
@@ -29,7 +29,7 @@ int norm_setup(struct layer_norm *nm, struct dn_layer *l, int64_t c, int64_t hw,
 		err = dn_layer_need(l, bn_backward);
 	if (err)
 		return err;
-	if (o->train && !l->frozen && l->batch * hw == 1)
+	if (o->train && !l->frozen && l->out.n * dn_tensor_plane(&l->out) == 1)
 		dn_warn("%s:%d: layer %d: batch normalisation over one value a channel (one image on this rank) is always 0",
 			l->section->file->path, l->section->line, l->index);
 	nm->desc = (struct dn_bn_desc){ .x = l->out, .legacy = o->legacy_bn, .act = act };
