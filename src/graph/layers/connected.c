@@ -69,4 +69,6 @@ const struct dn_layer_ops connected_layer = {
 	.forward = connected_forward,
 	.backward = connected_backward,
 	.destroy = layer_free_priv,
+	.flat = true,
+	.flat_out = true,
 };

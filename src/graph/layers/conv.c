@@ -1,6 +1,7 @@
 /* [convolutional]: y = act(norm(x * w)) or act(x * w + b), zero padding, groups, dilation. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "graph/graph_priv.h"
@@ -264,6 +265,13 @@ static void conv_destroy(struct dn_layer *l)
 	layer_free_priv(l);
 }
 
+static void conv_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	const char *size = layer_key(l, "size", "1");
+
+	snprintf(out, cap, "conv  %5lld %2s x%2s /%2s", (long long)l->out_c, size, size, layer_key(l, "stride", "1"));
+}
+
 const struct dn_layer_ops conv_layer = {
 	.name = "convolutional",
 	.alias = "conv",
@@ -273,4 +281,5 @@ const struct dn_layer_ops conv_layer = {
 	.forward = conv_forward,
 	.backward = conv_backward,
 	.destroy = conv_destroy,
+	.describe = conv_describe,
 };

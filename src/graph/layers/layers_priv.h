@@ -99,6 +99,10 @@ void *layer_priv(struct dn_layer *l, size_t size);
 void layer_free_priv(struct dn_layer *l);
 /* layer_gives() - somebody wants the delta of input @k */
 bool layer_gives(const struct dn_layer *l, int k);
+/* layer_key() - for describe(): the text of a key, or @def */
+const char *layer_key(const struct dn_layer *l, const char *key, const char *def);
+/* layer_sources() - for describe(): the layers that @key names, counted from the first: "9 7" for -1,-3 in layer 10 */
+void layer_sources(const struct dn_layer *l, const char *key, char *out, size_t cap);
 /* layer_needs_image() - fails when the input is flat */
 int layer_needs_image(const struct dn_layer *l);
 /* layer_pass_delta() - dx of input @k (+)= alpha * delta, for layers whose gradient is that */
