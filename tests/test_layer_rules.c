@@ -569,8 +569,8 @@ static void tree_files_give_groups_parents_and_leaves(void)
 	static const struct {
 		const char *text, *want;
 	} bad[] = {
-		{ "", ":1: a line of a tree is NAME PARENT" },
-		{ "a -1\n\nb 0\n", ":2: a line of a tree" },
+		{ "", "is empty, a tree has lines NAME PARENT" },
+		{ "a -1\n\nb 2\n", ":3: b: parent 2" }, /* lines of the file, entries without the empty ones */
 		{ "a -1 x\n", ":1: a line" },
 		{ "a\n", ":1: a line" },
 		{ "a 0\n", ":1: a: parent 0 must be -1 or the number" },

@@ -28,7 +28,7 @@ static bool blank(char c)
 }
 
 /* The parent is what follows the last blank; both parts are cut out of @line in place. */
-static int split(const char *path, int64_t at, char *line, const char **name, const char **parent)
+static int split(const char *path, int64_t number, char *line, const char **name, const char **parent)
 {
 	char *end = line + strlen(line), *p;
 
@@ -39,7 +39,7 @@ static int split(const char *path, int64_t at, char *line, const char **name, co
 	for (p = end; p > line && !blank(p[-1]);)
 		p--;
 	if (p == line)
-		return dn_fail(-EINVAL, "%.300s:%lld: a line of a tree is NAME PARENT, found \"%.100s\"", path, (long long)at + 1,
+		return dn_fail(-EINVAL, "%.300s:%lld: a line of a tree is NAME PARENT, found \"%.100s\"", path, (long long)number,
 			       line);
 	*parent = p;
 	while (blank(p[-1]))
@@ -48,23 +48,24 @@ static int split(const char *path, int64_t at, char *line, const char **name, co
 	return 0;
 }
 
-static int add_line(struct dn_tree *t, const char *path, int64_t at, char *line)
+/* Line @number of the file is entry @at: empty lines are skipped. */
+static int add_line(struct dn_tree *t, const char *path, int64_t number, int64_t at, char *line)
 {
 	const char *name = NULL, *text = NULL;
-	enum dn_number number;
+	enum dn_number kind;
 	int64_t v = 0;
-	int err = split(path, at, line, &name, &text);
+	int err = split(path, number, line, &name, &text);
 
 	if (err)
 		return err;
-	number = dn_parse_int(text, &v);
-	if (number == DN_NUM_NONE)
+	kind = dn_parse_int(text, &v);
+	if (kind == DN_NUM_NONE)
 		return dn_fail(-EINVAL, "%.300s:%lld: a line of a tree is NAME PARENT, found \"%.100s %.100s\"", path,
-			       (long long)at + 1, name, text);
-	if (number != DN_NUM_WHOLE || v < -1 || v >= at)
+			       (long long)number, name, text);
+	if (kind != DN_NUM_WHOLE || v < -1 || v >= at)
 		return dn_fail(-EINVAL,
 			       "%.300s:%lld: %.100s: parent %.100s must be -1 or the number of an earlier line, counted from 0",
-			       path, (long long)at + 1, name, text);
+			       path, (long long)number, name, text);
 	t->names[at] = name;
 	t->leaf[at] = true;
 	t->parent[at] = (int32_t)v;
@@ -80,6 +81,7 @@ static int add_line(struct dn_tree *t, const char *path, int64_t at, char *line)
 static int build(struct dn_tree **out, char *text, size_t n, const char *path)
 {
 	struct dn_tree *t = dn_zalloc(sizeof(*t));
+	int64_t n_lines;
 	int err = -ENOMEM;
 
 	if (!t) {
@@ -104,16 +106,25 @@ static int build(struct dn_tree **out, char *text, size_t n, const char *path)
 	t->leaf = dn_calloc((size_t)t->n, sizeof(*t->leaf));
 	if (!t->parent || !t->group_at || !t->names || !t->leaf)
 		goto err_destroy;
-	for (int64_t at = 0; at < t->n; at++) {
+	n_lines = t->n;
+	t->n = 0;
+	for (int64_t number = 1; number <= n_lines; number++) {
 		char *line = text, *feed = strchr(text, '\n');
 
 		if (feed) {
 			*feed = '\0';
 			text = feed + 1;
 		}
-		err = add_line(t, path, at, line);
+		if (!line[strspn(line, " \t\r")])
+			continue;
+		err = add_line(t, path, number, t->n, line);
 		if (err)
 			goto err_destroy;
+		t->n++;
+	}
+	if (!t->n) {
+		err = dn_fail(-EINVAL, "%.300s: is empty, a tree has lines NAME PARENT", path);
+		goto err_destroy;
 	}
 	*out = t;
 	return 0;

@@ -103,7 +103,7 @@ static void buffer_life(const struct dn_net *net, const struct net_buffer *b, in
  * and, where the host cannot reach device memory, the input and the truth. @at (may be NULL): the places. */
 size_t memory_tail(const struct dn_net *net, struct net_tail *at)
 {
-	struct net_tail none, *t = at ? at : &none;
+	struct net_tail none = { 0 }, *t = at ? at : &none;
 	struct dn_facts f;
 	size_t n = 0;
 

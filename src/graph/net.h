@@ -174,7 +174,7 @@ DN_EXPORT int dn_net_backward_first_block(const struct dn_net *net);
 /** dn_net_nonfinite_block() - first block whose outputs of the last forward are not finite, NULL when all are */
 DN_EXPORT struct dn_block *dn_net_nonfinite_block(struct dn_net *net);
 
-/** dn_net_rate() - learning rate of batch number @b by policy and burn-in (darknet-compat 5.2); @seed for random */
+/** dn_net_rate() - learning rate of batch number @b by policy and burn-in (docs/layers.md); @seed for random */
 DN_EXPORT double dn_net_rate(const struct dn_hyper *h, int64_t b, uint64_t seed);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* Checkpoints of interval lists, whole or sharded: one format.
  *
- * BACKUP/BASE.ckpt/STEP/rank-R.bin and meta.json, renamed into place last. meta.json is the one of the README's
- * "machine-readable output"; nothing in loading depends on the saver's world but through its interval lists.
+ * BACKUP/BASE.ckpt/STEP/rank-R.bin and meta.json, renamed into place last: docs/formats.md. Nothing in loading depends on
+ * the saver's world but through its interval lists.
  */
 #ifndef DN_IO_CKPT_H
 #define DN_IO_CKPT_H
