@@ -6,7 +6,6 @@
 
 #include "base/keyrule.h"
 #include "base/launch.h"
-#include "base/version.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
 
