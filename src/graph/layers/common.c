@@ -27,6 +27,20 @@ bool layer_gives(const struct dn_layer *l, int k)
 	return at >= 0 && l->net->layers[at].wants_delta;
 }
 
+int layer_conv(struct dn_layer *l, const struct dn_conv_desc *d, struct dn_conv **out)
+{
+	const struct dn_backend *be = l->net->dev->be;
+	int err = dn_layer_need(l, conv_create);
+
+	if (!err)
+		err = be->conv_create(l->net->dev, d, out);
+	if (err)
+		return err;
+	l->workspace_bytes = be->conv_workspace_bytes(*out, false);
+	l->workspace_add_bytes = be->conv_workspace_bytes(*out, true);
+	return 0;
+}
+
 int layer_needs_image(const struct dn_layer *l)
 {
 	if (l->w > 0 && l->h > 0)

@@ -175,7 +175,6 @@ static int conv_binary_setup(struct dn_layer *l)
 static int conv_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct conv *cv = layer_priv(l, sizeof(*cv));
-	const struct dn_backend *be = l->net->dev->be;
 	bool flipped = false;
 	int err = cv ? conv_keys(l, s, &flipped) : -ENOMEM;
 
@@ -186,22 +185,14 @@ static int conv_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = conv_params(l, flipped);
 	if (!err)
-		err = dn_layer_need(l, conv_create);
-	if (!err)
 		err = linear_setup(&cv->linear, l);
 	if (!err)
 		err = conv_binary_setup(l);
 	if (err)
 		return err;
-	cv->desc.act = linear_op_ends(&cv->linear, l);
-	cv->desc.bias = !cv->linear.batch_norm;
-	cv->desc.train = l->net->opt.train && !l->frozen;
-	err = be->conv_create(l->net->dev, &cv->desc, &cv->op);
-	if (err)
-		return err;
-	l->workspace_bytes = be->conv_workspace_bytes(cv->op, false);
-	l->workspace_add_bytes = be->conv_workspace_bytes(cv->op, true);
-	return cv->binary ? 0 : dn_layer_packed(l, be->conv_packed_bytes(cv->op), &cv->packed);
+	linear_in_conv(&cv->linear, l, &cv->desc);
+	err = layer_conv(l, &cv->desc, &cv->op);
+	return err || cv->binary ? err : dn_layer_packed(l, l->net->dev->be->conv_packed_bytes(cv->op), &cv->packed);
 }
 
 static int conv_repack(struct dn_layer *l)

@@ -95,7 +95,6 @@ static int deconv_params(struct dn_layer *l)
 static int deconv_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct deconv *dc = layer_priv(l, sizeof(*dc));
-	const struct dn_backend *be = l->net->dev->be;
 	int err = dc ? deconv_keys(l, s) : -ENOMEM;
 
 	if (!err)
@@ -103,18 +102,10 @@ static int deconv_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = deconv_params(l);
 	if (!err)
-		err = dn_layer_need(l, conv_create);
-	if (!err)
 		err = linear_setup(&dc->linear, l);
 	if (!err && layer_gives(l, 0))
 		err = dn_layer_buffer(l, l->in.bytes, DN_LIFE_BACKWARD, true, (void **)&dc->dx);
-	if (!err)
-		err = be->conv_create(l->net->dev, &dc->desc, &dc->op);
-	if (err)
-		return err;
-	l->workspace_bytes = be->conv_workspace_bytes(dc->op, false);
-	l->workspace_add_bytes = be->conv_workspace_bytes(dc->op, true);
-	return 0;
+	return err ? err : layer_conv(l, &dc->desc, &dc->op);
 }
 
 static int deconv_forward(struct dn_layer *l, const struct dn_pass *pass)

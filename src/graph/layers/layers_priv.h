@@ -4,10 +4,37 @@
 #include "graph/layer.h"
 #include "graph/net.h"
 
-extern const struct dn_layer_ops conv_layer, connected_layer, maxpool_layer, avgpool_layer, batchnorm_layer, dropout_layer,
-	softmax_layer, cost_layer, shortcut_layer, route_layer, activation_layer, logistic_layer, l2norm_layer, lrn_layer,
-	upsample_layer, reorg_layer, reorg3d_layer, crop_layer, local_layer, deconv_layer, scale_channels_layer, sam_layer,
-	local_avgpool_layer;
+/* The table of layer types, a line each: row(foo) stands for foo_layer, in the order in which they are listed. */
+/* clang-format off */
+#define LAYER_TYPES(row) \
+	row(conv) \
+	row(connected) \
+	row(maxpool) \
+	row(avgpool) \
+	row(batchnorm) \
+	row(dropout) \
+	row(softmax) \
+	row(cost) \
+	row(shortcut) \
+	row(route) \
+	row(activation) \
+	row(logistic) \
+	row(l2norm) \
+	row(lrn) \
+	row(upsample) \
+	row(reorg) \
+	row(reorg3d) \
+	row(crop) \
+	row(local) \
+	row(deconv) \
+	row(scale_channels) \
+	row(sam) \
+	row(local_avgpool)
+/* clang-format on */
+
+#define LAYER_DECLARE(type) extern const struct dn_layer_ops type##_layer;
+LAYER_TYPES(LAYER_DECLARE)
+#undef LAYER_DECLARE
 
 struct layer_norm {
 	struct dn_bn_desc desc;
@@ -23,9 +50,9 @@ int norm_declare(struct layer_norm *nm, struct dn_layer *l, int64_t c, struct dn
 int norm_setup(struct layer_norm *nm, struct dn_layer *l, enum dn_act act);
 /* norm_input() - a buffer for x where the layer makes it; left NULL when x may lie in the output itself */
 int norm_input(struct dn_layer *l, void **z);
-int norm_forward(struct layer_norm *nm, struct dn_layer *l, const struct dn_pass *pass, const void *x, void *y);
+int norm_forward(const struct layer_norm *nm, struct dn_layer *l, const struct dn_pass *pass, const void *x, void *y);
 /* @dy is already times act'; @dx may be dy itself with acc false, or NULL */
-int norm_backward(struct layer_norm *nm, struct dn_layer *l, const void *x, const void *dy, void *dx, bool acc);
+int norm_backward(const struct layer_norm *nm, struct dn_layer *l, const void *x, const void *dy, void *dx, bool acc);
 
 /* layer_act_setup() - for layers that end in act(z): *pre becomes a buffer for z when the activation's gradient needs it,
  * and stays NULL when z may lie in the output itself. layer_act_forward() then makes the output of it.
@@ -71,11 +98,12 @@ struct linear_weights {
 int linear_keys(struct layer_linear *li, struct dn_layer *l, struct dn_section *s);
 int linear_declare(struct layer_linear *li, struct dn_layer *l, const struct linear_weights *w);
 int linear_setup(struct layer_linear *li, struct dn_layer *l);
-/* linear_op_ends() - the op that makes z adds biases (unless normalised) and applies the activation that this returns */
-enum dn_act linear_op_ends(struct layer_linear *li, const struct dn_layer *l);
+/* linear_in_conv() - the convolution @d that makes z is to add the biases and to activate, unless z is normalised; sets bias, act
+ * and train. Its bias is then li->biases. */
+void linear_in_conv(struct layer_linear *li, const struct dn_layer *l, struct dn_conv_desc *d);
 void *linear_z(const struct layer_linear *li, const struct dn_layer *l);
-int linear_forward(struct layer_linear *li, struct dn_layer *l, const struct dn_pass *pass);
-int linear_backward(struct layer_linear *li, struct dn_layer *l);
+int linear_forward(const struct layer_linear *li, struct dn_layer *l, const struct dn_pass *pass);
+int linear_backward(const struct layer_linear *li, struct dn_layer *l);
 
 /** layer_has_truth() - a target for this loss; of another length only where nothing trains, and then it has none */
 static inline bool layer_has_truth(const struct dn_layer *l, const struct dn_pass *pass)
@@ -103,6 +131,8 @@ bool layer_gives(const struct dn_layer *l, int k);
 const char *layer_key(const struct dn_layer *l, const char *key, const char *def);
 /* layer_sources() - for describe(): the layers that @key names, counted from the first: "9 7" for -1,-3 in layer 10 */
 void layer_sources(const struct dn_layer *l, const char *key, char *out, size_t cap);
+/* layer_conv() - a convolution of the back end, with the workspace that it needs */
+int layer_conv(struct dn_layer *l, const struct dn_conv_desc *d, struct dn_conv **out);
 /* layer_needs_image() - fails when the input is flat */
 int layer_needs_image(const struct dn_layer *l);
 /* layer_pass_delta() - dx of input @k (+)= alpha * delta, for layers whose gradient is that */

@@ -50,10 +50,12 @@ int linear_setup(struct layer_linear *li, struct dn_layer *l)
 	return err ? err : norm_input(l, &li->z);
 }
 
-enum dn_act linear_op_ends(struct layer_linear *li, const struct dn_layer *l)
+void linear_in_conv(struct layer_linear *li, const struct dn_layer *l, struct dn_conv_desc *d)
 {
 	li->op_ends = !li->batch_norm;
-	return li->op_ends ? layer_act_inside(l) : DN_ACT_LINEAR;
+	d->bias = li->op_ends;
+	d->act = li->op_ends ? layer_act_inside(l) : DN_ACT_LINEAR;
+	d->train = l->net->opt.train && !l->frozen;
 }
 
 static void *normed(const struct layer_linear *li, const struct dn_layer *l)
@@ -66,7 +68,7 @@ void *linear_z(const struct layer_linear *li, const struct dn_layer *l)
 	return li->z ? li->z : normed(li, l);
 }
 
-int linear_forward(struct layer_linear *li, struct dn_layer *l, const struct dn_pass *pass)
+int linear_forward(const struct layer_linear *li, struct dn_layer *l, const struct dn_pass *pass)
 {
 	void *z = linear_z(li, l);
 	int err = 0;
@@ -78,7 +80,7 @@ int linear_forward(struct layer_linear *li, struct dn_layer *l, const struct dn_
 	return err ? err : layer_act_forward(l, li->pre);
 }
 
-int linear_backward(struct layer_linear *li, struct dn_layer *l)
+int linear_backward(const struct layer_linear *li, struct dn_layer *l)
 {
 	int err = layer_act_backward(l, li->pre);
 

@@ -48,7 +48,7 @@ int norm_input(struct dn_layer *l, void **z)
 
 /* The statistics for the store's rolling update: the mean and the unbiased variance (legacy has it already), averaged over
  * the layers that share them. */
-static int give_stats(struct layer_norm *nm, struct dn_layer *l)
+static int give_stats(const struct layer_norm *nm, struct dn_layer *l)
 {
 	const struct dn_backend *be = l->net->dev->be;
 	const struct dn_bn_desc *d = &nm->desc;
@@ -64,7 +64,7 @@ static int give_stats(struct layer_norm *nm, struct dn_layer *l)
 	return err;
 }
 
-int norm_forward(struct layer_norm *nm, struct dn_layer *l, const struct dn_pass *pass, const void *x, void *y)
+int norm_forward(const struct layer_norm *nm, struct dn_layer *l, const struct dn_pass *pass, const void *x, void *y)
 {
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
@@ -85,7 +85,7 @@ int norm_forward(struct layer_norm *nm, struct dn_layer *l, const struct dn_pass
 	return err ? err : give_stats(nm, l);
 }
 
-int norm_backward(struct layer_norm *nm, struct dn_layer *l, const void *x, const void *dy, void *dx, bool acc)
+int norm_backward(const struct layer_norm *nm, struct dn_layer *l, const void *x, const void *dy, void *dx, bool acc)
 {
 	return l->net->dev->be->bn_backward(l->net->compute, &nm->desc, false, x, nm->mean, nm->variance, nm->scales->value, dy,
 					    dx, acc, nm->scales->grad, nm->biases ? nm->biases->grad : NULL, dn_layer_adds(l));
