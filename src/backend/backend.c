@@ -247,6 +247,9 @@ int truth_check(const struct op_limits *by, const char *op, const struct dn_tens
 	if (t->type != DN_I32)
 		return dn_fail(-ENOTSUP, "%s: backend %s has it for targets of %s or i32, not for %s", op, by->backend,
 			       dn_type_name(x->type), dn_type_name(t->type));
+	err = layout_check(by, op, t->layout);
+	if (err)
+		return err;
 	if (x->n != t->n || dn_tensor_plane(x) != dn_tensor_plane(t) || t->c < 1 || t->c > x->c || x->c % t->c)
 		return dn_fail(-EINVAL,
 			       "%s: classes of %" PRId64 " groups at %" PRId64 " points of %" PRId64 " images for %" PRId64
