@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "io/ckpt_priv.h"
-#include "io/state.h"
+#include "graph/optimizer.h"
 
 /* --- open --- */
 
@@ -398,7 +398,7 @@ static int load_states(struct dn_ckpt *c, struct dn_net *net, struct dn_param *p
 
 int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 {
-	const char *optimizer = dn_state_optimizer(net->hyper.optimizer);
+	const char *optimizer = dn_optimizer_name(net->hyper.optimizer);
 	int err;
 
 	err = check_net(c, net);

@@ -1,6 +1,5 @@
 /* [cost]: squared or other differences to the target; scale acts on the gradient only. Its output is its input. */
 #include <errno.h>
-#include <string.h>
 
 #include "graph/layers/layers_priv.h"
 
@@ -10,16 +9,8 @@ struct cost {
 	void *scratch; /* delta of a pass that does not learn */
 };
 
-static const struct {
-	const char *name;
-	enum dn_cost kind;
-} types[] = {
-	{ "sse", DN_COST_SSE },	      { "seg", DN_COST_SSE }, { "masked", DN_COST_MASKED },
-	{ "smooth", DN_COST_SMOOTH }, { "L1", DN_COST_L1 },   { "wgan", DN_COST_WGAN },
-};
-
 static const struct dn_key_rule keys[] = {
-	{ "type", DN_KEY_TEXT, "sse", .help = "sse, seg, masked, smooth, L1 or wgan" },
+	{ "type", DN_KEY_TEXT, "sse", .help = "what is summed; seg is sse", .names = dn_cost_names },
 	{ "scale", DN_KEY_FLOAT, "1", .help = "factor on the gradient, not on the loss" },
 	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here" },
 	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here" },
@@ -31,12 +22,9 @@ static int cost_type(struct dn_section *s, enum dn_cost *out)
 {
 	const char *type = dn_key_text(s, "type");
 
-	for (int i = 0; i < DN_N(types); i++)
-		if (!strcmp(type, types[i].name)) {
-			*out = types[i].kind;
-			return 0;
-		}
-	return dn_section_fail(s, "type", -EINVAL, "type=%s: unknown cost; known are sse, seg, masked, smooth, L1, wgan", type);
+	if (dn_cost_find(type, out))
+		return dn_section_fail(s, "type", -EINVAL, "type=%s: unknown cost; known are %s", type, dn_cost_names());
+	return 0;
 }
 
 /* Darknet's CPU does nothing with these. */
