@@ -3,7 +3,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/group.h"
-#include "graph/tree.h"
+#include "base/tree.h"
 #include "io/weights.h"
 #include "net_help.h"
 
@@ -569,8 +569,8 @@ static void tree_files_give_groups_parents_and_leaves(void)
 	static const struct {
 		const char *text, *want;
 	} bad[] = {
-		{ "", ":1: a line of a tree is NAME PARENT" },
-		{ "a -1\n\nb 0\n", ":2: a line of a tree" },
+		{ "", "is empty, a tree has lines NAME PARENT" },
+		{ "a -1\n\nb 2\n", ":3: b: parent 2" }, /* lines of the file, entries without the empty ones */
 		{ "a -1 x\n", ":1: a line" },
 		{ "a\n", ":1: a line" },
 		{ "a 0\n", ":1: a: parent 0 must be -1 or the number" },
@@ -583,10 +583,10 @@ static void tree_files_give_groups_parents_and_leaves(void)
 
 	write_tree(tree_text);
 	CHECK_OK_FATAL(dn_tree_read(&t, tree_path));
-	CHECK_EQ(t->desc.c, 7);
-	CHECK_EQ(t->desc.n_groups, 4);
-	CHECK_BITS(t->desc.parent, parent, sizeof(parent));
-	CHECK_BITS(t->desc.group_at, group, sizeof(group));
+	CHECK_EQ(t->n, 7);
+	CHECK_EQ(t->n_groups, 4);
+	CHECK_BITS(t->parent, parent, sizeof(parent));
+	CHECK_BITS(t->group_at, group, sizeof(group));
 	CHECK_BITS(t->leaf, leaf, sizeof(leaf));
 	CHECK_STR(t->names[0], "animal");
 	CHECK_STR(t->names[5], "siamese");

@@ -284,10 +284,10 @@ static void a_tree_sets_ancestors_and_ignores_other_groups(void)
 		    "tree: 2 nodes, but there are 8 classes");
 	put_text("tree", "animal -1\nthing 1\n");
 	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\ntree=%s/tree\n", &c), -EINVAL,
-		    "tree:2: the parent is 1, must be -1 or a line before");
+		    "tree:2: thing: parent 1 must be -1 or the number of an earlier line");
 	put_text("tree", "animal\n");
 	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\ntree=%s/tree\n", &c), -EINVAL,
-		    "tree:1: animal: not a name and");
+		    "tree:1: a line of a tree is NAME PARENT, found \"animal\"");
 	CU_ASSERT_PTR_NULL(ds);
 }
 

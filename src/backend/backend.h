@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 /* clang-format off */
-/* X(enum, name in a cfg, of_input). The gradient is a function of the output y (darknet-compat section 4), or with of_input of the
+/* X(enum, name in a cfg, of_input). The gradient is a function of the output y (docs/layers.md, Activations), or with of_input of the
  * input x: those are not monotonic, so y does not tell. */
 #define DN_ACT_TABLE(X) \
 	X(DN_ACT_LINEAR, "linear", false) \

@@ -260,9 +260,9 @@ static int open_tree(struct images *m, const struct dn_datafile *d, int64_t clas
 
 	if (!d->tree)
 		return 0;
-	err = truth_tree_read(&m->truth.tree, d->tree);
-	if (!err && m->truth.tree.n != classes)
-		err = dn_fail(-EINVAL, DATA_PATH ": %lld nodes, but there are %lld classes", d->tree, (long long)m->truth.tree.n,
+	err = dn_tree_read(&m->truth.tree, d->tree);
+	if (!err && m->truth.tree->n != classes)
+		err = dn_fail(-EINVAL, DATA_PATH ": %lld nodes, but there are %lld classes", d->tree, (long long)m->truth.tree->n,
 			      (long long)classes);
 	return err;
 }

@@ -115,7 +115,7 @@ static int check_sources(struct dn_layer *l)
 	for (int i = 0; i < l->n_inputs; i++) {
 		int at = l->inputs_of[i].layer;
 
-		if (at >= 0 && l->net->layers[at].no_consumer)
+		if (at >= 0 && l->net->layers[at].ops->no_consumer)
 			return dn_section_fail(l->section, NULL, -EINVAL,
 					       "layer %d reads layer %d, a [%s]: it has no output to read", l->index, at,
 					       l->net->layers[at].ops->name);
@@ -139,7 +139,7 @@ static int set_sources(struct dn_layer *l, int n, const int *index)
 	for (int i = 0; i < n; i++) {
 		int at = index[i];
 
-		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops == &dropout_layer)
+		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops->in_place)
 			at++;
 		in[i].layer = at;
 	}

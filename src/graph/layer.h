@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "backend/backend.h"
 #include "base/keyrule.h"
+#include "graph/carry.h"
 #include "graph/param.h"
 #include "graph/pass.h"
 #ifdef __cplusplus
@@ -22,6 +23,10 @@ struct dn_layer_ops {
 	const char *name, *alias;	/* section names; alias may be NULL */
 	const char *summary;		/* one line for help */
 	const struct dn_key_rule *keys; /* its own, beside dn_layer_keys; NULL: none */
+	const char *task;		/* what a net is for that ends in it (train/task.h); NULL: anything */
+	bool in_place;			/* it changes its source where that lies: who reads the source reads it */
+	bool passes_input;		/* its output is the buffer of input 0 itself */
+	bool no_consumer;		/* nothing may read its output */
 	int (*setup)(struct dn_layer *l, struct dn_section *s);
 	int (*forward)(struct dn_layer *l, const struct dn_pass *pass); /* its pointers are device memory here */
 	int (*backward)(struct dn_layer *l,
@@ -67,8 +72,6 @@ struct dn_layer {
 	bool backward_reads_params; /* set by setup: backward needs values */
 	int n_inputs;
 	struct dn_layer_input *inputs_of; /* [n_inputs] */
-	bool passes_input;		  /* output is the buffer of input 0 itself ([cost]) */
-	bool no_consumer;		  /* nothing may read its output ([cost]) */
 	int first_param, n_params;	  /* in net->params; none when share_index names another owner */
 	int owner;			  /* layer whose params it uses: itself, or another by share_index */
 	int n_shared;			  /* of the owner's params, bound so far */
@@ -97,7 +100,7 @@ int dn_layer_no_effect(struct dn_layer *l, struct dn_section *s, const char *con
 /** dn_layer_set_out() - image output; flat outputs are 1 x 1 x n. Refuses sizes < 1 and overflow with file:line */
 int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c);
 /** dn_layer_set_inputs() - other sources than the previous layer (route, shortcut); checks that all are before l */
-/* A source that one or more [dropout] follow stands for the last of them before l: dropout works in place in Darknet. */
+/* A source that layers follow which work in place stands for the last of these before l. */
 int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index);
 /** dn_layer_param() - declare the next param in file order; fields after the call may be adjusted (decay, file_rows) */
 int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape, struct dn_init init,

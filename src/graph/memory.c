@@ -59,7 +59,7 @@ static void extend_outputs(struct dn_net *net, int *last)
 	for (int i = 0; i < net->n_outputs; i++) {
 		int at = net->outputs[i];
 
-		while (net->layers[at].passes_input && net->layers[at].inputs_of[0].layer >= 0)
+		while (net->layers[at].ops->passes_input && net->layers[at].inputs_of[0].layer >= 0)
 			at = net->layers[at].inputs_of[0].layer;
 		last[at] = max_int(last[at], net->n_layers - 1);
 	}
@@ -103,7 +103,7 @@ static void buffer_life(const struct dn_net *net, const struct net_buffer *b, in
  * and, where the host cannot reach device memory, the input and the truth. @at (may be NULL): the places. */
 size_t memory_tail(const struct dn_net *net, struct net_tail *at)
 {
-	struct net_tail none, *t = at ? at : &none;
+	struct net_tail none = { 0 }, *t = at ? at : &none;
 	struct dn_facts f;
 	size_t n = 0;
 
@@ -145,7 +145,7 @@ int memory_plan(struct dn_net *net)
 		struct dn_layer *l = &net->layers[i];
 		const size_t ws = dn_layer_adds(l) ? l->workspace_add_bytes : l->workspace_bytes;
 
-		if (!l->passes_input)
+		if (!l->ops->passes_input)
 			add_item(m, l->out.bytes, i, last[i], &l->output, i);
 		if (runs_backward(l))
 			add_item(m, l->out.bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), &l->delta, -1);
@@ -186,7 +186,7 @@ void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, v
 	for (int i = 0; i < n_layers; i++) {
 		struct dn_layer *l = &layers[i];
 
-		if (l->passes_input && l->inputs_of[0].layer >= 0)
+		if (l->ops->passes_input && l->inputs_of[0].layer >= 0)
 			l->output = layers[l->inputs_of[0].layer].output;
 		l->cost = l->has_cost ? costs++ : NULL;
 	}
@@ -241,6 +241,8 @@ int dn_net_alloc(struct dn_net *net)
 		err = be->alloc(net->dev, DN_MEM_WORKSPACE, net->workspace_bytes, &net->workspace);
 	if (!err)
 		err = alloc_host(net);
+	if (!err)
+		err = carries_alloc(net);
 	if (err) {
 		be->free(net->dev, net->arena);
 		net->arena = NULL;

@@ -1,5 +1,5 @@
 /* Darknet .weights files over any store: every rank reads its own ranges, rank 0 writes a stream.
- * Rules: darknet-compat 2 and 11.2/1.
+ * Rules: docs/formats.md.
  */
 #ifndef DN_IO_WEIGHTS_H
 #define DN_IO_WEIGHTS_H

@@ -157,6 +157,7 @@ static int conv_params(struct dn_layer *l, bool flipped)
 	if (flipped) {
 		cv->weights->file_rows = d->y.c;
 		cv->weights->file_cols = fan_in;
+		cv->weights->file_flipped = true;
 	}
 	if (l->outputs > INT64_MAX / 4 / fan_in)
 		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image",

@@ -67,6 +67,7 @@ const struct dn_layer_ops dropout_layer = {
 	.name = "dropout",
 	.summary = "sets random elements to 0 while training",
 	.keys = keys,
+	.in_place = true,
 	.setup = dropout_setup,
 	.forward = dropout_forward,
 	.backward = dropout_backward,

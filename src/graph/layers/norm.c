@@ -113,6 +113,8 @@ int norm_declare(struct layer_norm *nm, struct dn_layer *l, int64_t c, struct dn
 		err = dn_layer_param(l, "rolling_mean", DN_BUFFER, 1, &c, zero, &nm->rolling_mean);
 	if (!err)
 		err = dn_layer_param(l, "rolling_variance", DN_BUFFER, 1, &c, zero, &nm->rolling_variance);
+	if (!err)
+		nm->scales->norm = nm->rolling_mean->norm = nm->rolling_variance->norm = true;
 	nm->biases = biases;
 	return err;
 }

@@ -3,12 +3,13 @@
 #include <errno.h>
 
 #include "base/mem.h"
+#include "base/tree.h"
 #include "graph/layers/layers_priv.h"
-#include "graph/tree.h"
 
 struct softmax {
 	struct dn_softmax_desc desc;
 	struct dn_tree *tree;
+	struct dn_tree_desc groups; /* of the tree */
 	bool loss;
 	struct dn_softmax *op;
 	void *scratch; /* t - p of a pass that does not learn */
@@ -41,10 +42,11 @@ static int softmax_tree(struct dn_layer *l, struct dn_section *s)
 		err = dn_tree_read(&sm->tree, path);
 	if (err)
 		return err;
-	if (sm->tree->desc.c != l->inputs)
+	if (sm->tree->n != l->inputs)
 		return dn_section_fail(s, "tree", -EINVAL, "tree=%s has %lld classes, but layer %d gets %lld numbers", path,
-				       (long long)sm->tree->desc.c, l->index, (long long)l->inputs);
-	sm->desc.tree = &sm->tree->desc;
+				       (long long)sm->tree->n, l->index, (long long)l->inputs);
+	sm->groups = (struct dn_tree_desc){ sm->tree->n, sm->tree->parent, sm->tree->n_groups, sm->tree->group_at };
+	sm->desc.tree = &sm->groups;
 	if (!l->net->tree)
 		l->net->tree = sm->tree;
 	return sm->loss ? dn_layer_buffer(l, l->in.bytes, DN_LIFE_FORWARD, false, &sm->truth) : 0;
@@ -139,6 +141,7 @@ const struct dn_layer_ops softmax_layer = {
 	.alias = "soft",
 	.summary = "softmax with cross entropy as its loss",
 	.keys = keys,
+	.task = "classifier",
 	.setup = softmax_setup,
 	.forward = softmax_forward,
 	.backward = softmax_backward,
