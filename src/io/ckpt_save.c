@@ -351,6 +351,7 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 		.world = g->world,
 		.replicas = l->replicas,
 		.shards = g->world / l->replicas,
+		.legacy_bn = net->opt.legacy_bn && !ckpt_legacy_bn(net->cfg),
 	};
 	struct dn_ckpt_tensor *tensors;
 	struct dn_buf text = { 0 };
@@ -405,7 +406,7 @@ static int publish(struct list *l, const char *dir, const char *tmp, const struc
 			total += sizes[r];
 		err = write_meta(l, tmp, s, g, (struct record *)all, (int)(total / sizeof(struct record)), meta_bytes);
 		if (!err)
-			err = ckpt_publish(dir, s->step);
+			err = ckpt_publish(dir, s->step, s->run);
 	}
 	dn_free(all);
 	dn_free(sizes);
@@ -455,7 +456,7 @@ int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_ckpt_state
 		}
 		goto out;
 	}
-	if (g->rank == 0 && ckpt_prune(dir, s->step, keep))
+	if (g->rank == 0 && ckpt_prune(dir, s->step, s->run, keep))
 		dn_warn("removing old checkpoints: %s", dn_message());
 	sum = (double)(l.bytes + meta_bytes);
 	err = dn_group_sum(g, &sum, 1);

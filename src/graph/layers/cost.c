@@ -71,4 +71,6 @@ const struct dn_layer_ops cost_layer = {
 	.forward = cost_forward,
 	.backward = cost_backward,
 	.destroy = layer_free_priv,
+	.flat = true,
+	.flat_out = true,
 };

@@ -146,4 +146,6 @@ const struct dn_layer_ops softmax_layer = {
 	.forward = softmax_forward,
 	.backward = softmax_backward,
 	.destroy = softmax_destroy,
+	.flat = true,
+	.flat_out = true,
 };
