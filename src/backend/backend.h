@@ -67,7 +67,9 @@ struct dn_gemm_desc { /* row-major c[m, n] = alpha * op(a) * op(b) + beta * c; b
 /* of matrices without gaps between their rows; alpha is 1 */
 static inline struct dn_gemm_desc dn_gemm_dense(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta)
 {
-	return (struct dn_gemm_desc){ ta, tb, m, n, k, 1, beta, ta ? m : k, tb ? k : n, n, DN_F32, DN_F32, DN_F32 };
+	struct dn_gemm_desc d = { ta, tb, m, n, k, 1, beta, ta ? m : k, tb ? k : n, n, DN_F32, DN_F32, DN_F32 };
+
+	return d;
 }
 
 struct dn_conv_desc {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/version.h"
 #include "cli/cli.h"
 #include "cli/session.h"
 
