@@ -293,6 +293,9 @@ static int train_loop(struct training *t)
 		return err;
 	if (!resume)
 		dn_loop_set_seen(t->loop, t->seen);
+	err = session_check_stats(&t->s, config.force);
+	if (err)
+		return err;
 	if (first_rank(t)) {
 		print_head(t);
 		if (resume)

@@ -49,7 +49,7 @@ void fsdp_control_fini(struct fsdp_control *c)
 
 int fsdp_control_attach(struct fsdp_control *c, struct dn_device *dev)
 {
-	int err = dev->be->stream_create(dev, DN_STREAM_COMM, "control", &c->st);
+	int err = dev->be->stream_create(dev, DN_STREAM_COMM, "control", 1, &c->st);
 
 	if (!err)
 		c->dev = dev;
