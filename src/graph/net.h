@@ -31,7 +31,11 @@ struct dn_block { /* consecutive layers, gathered, freed and reduced together */
 	void *data;		    /* the plugin's */
 };
 
-enum dn_policy { DN_CONSTANT, DN_STEP, DN_STEPS, DN_EXP, DN_POLY, DN_SIGMOID, DN_RANDOM, DN_SGDR };
+enum dn_policy { DN_CONSTANT, DN_STEP, DN_STEPS, DN_EXP, DN_POLY, DN_SIGMOID, DN_RANDOM, DN_SGDR, DN_POLICIES };
+
+DN_EXPORT const char *dn_policy_names(void); /* "constant, step, ..." */
+/** dn_policy_find() - by cfg name; -EINVAL without a message when unknown (the caller knows the line) */
+DN_EXPORT int dn_policy_find(const char *name, enum dn_policy *out);
 
 struct dn_hyper { /* [net]'s training keys */
 	double learning_rate, momentum, decay;

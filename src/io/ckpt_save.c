@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "io/ckpt_priv.h"
-#include "io/state.h"
+#include "graph/optimizer.h"
 
 struct record {		/* one interval, as the ranks send it to rank 0 */
 	int32_t tensor; /* param index * (1 + n_states), + 1 + k for state k; carries follow */
@@ -389,7 +389,7 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 	struct dn_ckpt_head head = {
 		.state = *s,
 		.cfg_text = net->cfg->file->text,
-		.optimizer = dn_state_optimizer(net->hyper.optimizer),
+		.optimizer = dn_optimizer_name(net->hyper.optimizer),
 		.world = g->world,
 		.replicas = l->replicas,
 		.shards = g->world / l->replicas,
