@@ -62,6 +62,7 @@ struct dn_net_options {
 	const int *keep;
 	bool (*needs)(const struct dn_layer *l); /* other layers whose outputs must survive, asked of each; NULL: none */
 	bool multi_scale;	 /* the caller changes the size in training when hyper.random; else random=1 is an error */
+	bool describe;		 /* nothing will run: warn of all that a training would be warned of */
 	bool cfg_batch_optional; /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
 };
 
