@@ -35,6 +35,14 @@ B ?= build/$(CONFIG)
 Q := $(if $(filter 1,$(V)),,@)
 
 CC := gcc
+# A plugin runs only in a program that was built from the same headers, those that plugin.h includes: their hash, in a header of its own.
+HEADERS_H := src/plugin/headers.h
+HEADERS_HASH := $(shell $(CC) -MM -MG -Isrc src/plugin/plugin.h | tr -s ' \\\n' '\n' | grep '^src/.*\.h$$' | grep -vx $(HEADERS_H) | \
+	LC_ALL=C sort -u | xargs sha256sum | sha256sum | cut -c1-16)
+ifneq ($(shell grep -so '"$(HEADERS_HASH)"' $(HEADERS_H)),"$(HEADERS_HASH)")
+$(shell printf '/* Made by make: a hash of the headers that plugin.h includes. */\n#define DN_HEADERS "%s"\n' $(HEADERS_HASH) > $(HEADERS_H).tmp && \
+	mv $(HEADERS_H).tmp $(HEADERS_H))
+endif
 WARN := -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
 OPT := -O2 -ftree-vectorize -g -fno-omit-frame-pointer
 CFLAGS_ALL := -std=gnu11 $(WARN) $(OPT) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-trapping-math -march=x86-64-v2 \
@@ -194,11 +202,7 @@ $(FUZZ_DIR)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZ_DIR)/libfuzzed.a
 -include $(FUZZ_OBJ:.o=.d) $(FUZZ_BIN:=.d)
 
 fuzz: $(FUZZ_BIN) ## build the fuzzers with clang and let each run for FUZZ_SECONDS=60; T=word only those with word in their name
-	$(Q)for f in $(if $(T),$(foreach b,$(FUZZ_BIN),$(if $(findstring $(T),$(notdir $(b))),$(b))),$(FUZZ_BIN)); do \
-		mkdir -p $$f.corpus && $$f -seeds $$f.corpus && echo "== $$f" && \
-		(cd $(FUZZ_DIR) && ../../$$f -max_total_time=$(FUZZ_SECONDS) -timeout=25 -rss_limit_mb=4096 -max_len=8192 \
-			-artifact_prefix=$$(basename $$f)- -print_final_stats=1 ../../$$f.corpus 2>&1 | tail -n 12) || exit 1; \
-	done
+	$(Q)FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz.sh $(if $(T),$(foreach b,$(FUZZ_BIN),$(if $(findstring $(T),$(notdir $(b))),$(b))),$(FUZZ_BIN))
 
 SRC_ALL := $(wildcard src/*/*.[ch] src/*/*/*.[ch] plugins/*/*.[ch] plugins/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch])
 TIDY_SRC := $(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c plugins/*/*/*.c)
@@ -254,7 +258,7 @@ help: ## this list
 	@echo "Switches, 0 or 1: ASAN TSAN WERROR V. Others: B=folder T=suite NP=\"1 2\" PREFIX=/usr/local DESTDIR="
 
 clean: ## remove build/ and the link
-	$(Q)rm -rf build darknet
+	$(Q)rm -rf build darknet $(HEADERS_H)
 
 -include $(LIB_OBJ:.o=.d) $(B)/obj/src/cli/main.d $(TEST_SRC:tests/%.c=$(B)/obj/tests/%.d) $(PTEST_SRC:tests/%.c=$(B)/obj/tests/%.d) \
 	$(MTEST_SRC:tests/%.c=$(B)/obj/tests/%.d)

@@ -111,5 +111,13 @@ while IFS=: read -r file line _; do
 	esac
 done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](oneapi/dnnl|dnnl)' -r src plugins --include='*.[ch]')
 
+# Keys are read by table (base/keyrule.h), so that help and unknown keys follow from the same entry.
+while IFS=: read -r file line _; do
+	case $file in
+	src/base/keyfile.[ch] | src/base/keyrule.c) ;;
+	*) say "$file" "$line" "base/keyfile.h" "its getters are for keyrule.c; others call dn_key_*()" ;;
+	esac
+done < <(grep -nE 'dn_section_(int|float|text)s?\(' -r src plugins --include='*.[ch]')
+
 [ $bad -eq 0 ] && echo "check-includes: clean"
 exit $bad

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/rng.h"
+#include "graph/cfg.h"
 
 /* ---- files ---- */
 
@@ -734,15 +735,15 @@ static void applying_is_crop_then_mirror_then_colour(void)
 
 static int read_augment(struct dn_augment *a, const char *keys, int64_t w)
 {
-	struct dn_keyfile *f = NULL;
+	struct dn_cfg *cfg = NULL;
 	char text[500];
 	int err;
 
 	snprintf(text, sizeof(text), "[net]\n%s", keys);
-	err = dn_keyfile_parse(&f, text, strlen(text), "n.cfg", true, true);
+	err = dn_cfg_parse(&cfg, text, strlen(text), "n.cfg", true);
 	if (!err)
-		err = dn_augment_read(a, &f->sections[0], w);
-	dn_keyfile_destroy(f);
+		err = dn_augment_read(a, cfg->net, w);
+	dn_cfg_destroy(cfg);
 	return err;
 }
 

@@ -287,7 +287,7 @@ static struct dn_key *use(struct dn_section *s, const char *key)
 	struct dn_key *k = dn_section_find(s, key);
 
 	if (k)
-		k->used = true;
+		k->used = k->asked = true;
 	return k;
 }
 

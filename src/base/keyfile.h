@@ -16,12 +16,14 @@ extern "C" {
 #endif
 
 struct dn_keyfile;
+struct dn_key_rule;
 
 struct dn_key {
 	char *key;
 	char *value;
 	int line;
-	bool used; /* a getter asked for it */
+	bool used;  /* known: a getter asked for it, or a table of the section has it */
+	bool asked; /* a getter asked for it */
 };
 
 struct dn_section {
@@ -30,6 +32,7 @@ struct dn_section {
 	int line;
 	int n_keys;
 	struct dn_key *keys;
+	const struct dn_key_rule *rules[2]; /* base/keyrule.h; NULL: none */
 };
 
 struct dn_keyfile {
@@ -52,7 +55,7 @@ DN_EXPORT int dn_keyfile_read(struct dn_keyfile **out, const char *path, bool se
 DN_EXPORT int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections, bool strict);
 DN_EXPORT void dn_keyfile_destroy(struct dn_keyfile *f);
 
-/* Getters mark the key as used. *out is the default when the key is missing. A value without digits, a
+/* Getters for sections without tables (base/keyrule.h has the others). They mark the key as used. *out is the default when the key is missing. A value without digits, a
  * number that is not finite or out of [min, max] is -EINVAL with file:line; rubbish after a number is a
  * warning (strict: an error). @s may not be NULL. */
 DN_EXPORT int dn_section_int(struct dn_section *s, const char *key, int64_t def, int64_t min, int64_t max, int64_t *out);
@@ -65,7 +68,7 @@ DN_EXPORT struct dn_key *dn_section_find(struct dn_section *s, const char *key);
 
 /** dn_section_fail() - dn_fail() with "path:line: [name] " in front; key NULL = the section's own line */
 DN_EXPORT int dn_section_fail(const struct dn_section *s, const char *key, int err, const char *fmt, ...) DN_PRINTF(4, 5);
-/** dn_keyfile_unused() - warn of every key nobody asked for ("path:line: [name] key=value: unknown key, ignored");
+/** dn_keyfile_unused() - warn of every key that no table has and nobody asked for ("path:line: [name] key=value: unknown key, ignored");
  * strict: -EINVAL */
 DN_EXPORT int dn_keyfile_unused(struct dn_keyfile *f);
 

@@ -1,8 +1,10 @@
-/* Launchers name a process's rank and the job's size in variables of their own: this is the list. */
+/* Launchers name a process's rank and the job's size in variables of their own: this is the list. And where they stand above us. */
 #include "base/launch.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "base/process.h"
 #include "base/text.h"
 
 static const struct {
@@ -35,4 +37,42 @@ void dn_launch_read(struct dn_launch *l)
 		*l = (struct dn_launch){ launchers[i].size, rank, size, env_number(launchers[i].local, 0) };
 		return;
 	}
+}
+
+void dn_launcher_find(struct dn_launcher *c, const struct dn_launch *l)
+{
+	int pid = (int)getppid();
+
+	c->n = 0;
+	c->pid[0] = (int)getpid();
+	while (pid > 1 && c->n < DN_LAUNCH_DEPTH) {
+		c->pid[++c->n] = pid;
+		if (!l->by || !dn_process_has_env(pid, l->by) || !dn_process_state(pid, &pid))
+			return;
+	}
+}
+
+bool dn_launcher_gone(const struct dn_launcher *c)
+{
+	int ppid = -1;
+
+	if (!c->n)
+		return false;
+	if ((int)getppid() != c->pid[1])
+		return true;
+	for (int i = 1; i < c->n; i++) {
+		char s = dn_process_state(c->pid[i], &ppid);
+
+		if (!s || (s != '?' && ppid != c->pid[i + 1]))
+			return true;
+	}
+	return false;
+}
+
+int dn_launcher_mpirun(const struct dn_launcher *c)
+{
+	static const char *const names[] = { "mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", NULL };
+	int pid = c->n ? c->pid[c->n] : 0;
+
+	return pid > 1 && dn_process_named(pid, names) ? pid : 0;
 }

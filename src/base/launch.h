@@ -1,6 +1,7 @@
 /* What a launcher's environment says of this process: one of how many. Read without MPI. */
 #ifndef DN_BASE_LAUNCH_H
 #define DN_BASE_LAUNCH_H
+#include <stdbool.h>
 #include "base/status.h"
 #ifdef __cplusplus
 extern "C" {
@@ -13,6 +14,21 @@ struct dn_launch {
 };
 
 DN_EXPORT void dn_launch_read(struct dn_launch *l);
+
+#define DN_LAUNCH_DEPTH 8
+
+/* From this process up to its launcher: pid[i + 1] was the parent of pid[i], those between are ranks themselves (wrapper scripts
+ * around us), pid[n] is the launcher. n = 0: there is none above us. */
+struct dn_launcher {
+	int n;
+	int pid[DN_LAUNCH_DEPTH + 1];
+};
+
+DN_EXPORT void dn_launcher_find(struct dn_launcher *c, const struct dn_launch *l);
+/** dn_launcher_gone() - has it ended, or somebody between it and us? */
+DN_EXPORT bool dn_launcher_gone(const struct dn_launcher *c);
+/** dn_launcher_mpirun() - its pid when it is an mpirun, which ends all ranks once one has failed; 0 when it is not */
+DN_EXPORT int dn_launcher_mpirun(const struct dn_launcher *c);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/keyrule.h"
 #include "base/launch.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
@@ -253,10 +254,8 @@ int session_start(struct session *s, struct dn_command *c, const char *cfg_path,
 		dn_log_quiet(s->run.group.rank != 0);
 	}
 	err = check_launch(s);
-	if (err) {
-		s->agreed = true; /* all processes see the same variables */
+	if (err)
 		return err;
-	}
 	err = open_device(s);
 	err = session_agree(s, err, "start");
 	if (!err && s->run.group.rank == 0)
@@ -279,9 +278,9 @@ int session_pass_batch(struct session *s, struct dn_net_options *opt)
 	int world = s->run.group.world;
 	int err;
 
-	err = dn_section_int(s->cfg->net, "batch", 1, 1, INT32_MAX, &batch);
+	err = dn_key_int(s->cfg->net, "batch", &batch);
 	if (!err)
-		err = dn_section_int(s->cfg->net, "subdivisions", 1, 1, INT32_MAX, &subdivisions);
+		err = dn_key_int(s->cfg->net, "subdivisions", &subdivisions);
 	if (err)
 		return err;
 	batch /= subdivisions;
@@ -477,21 +476,23 @@ static int rank_in_message(const char *text)
 	return -1;
 }
 
-/* Once for errors that all ranks know, by the rank that they name; else by those that know. False: left to another rank. */
+/* Once for errors that all ranks are known to have, by the rank that they name; else by those that have them. False: left to
+ * another rank. */
 static bool print_error(const struct session *s, int err)
 {
 	const char *text = dn_message();
 	int named = rank_in_message(text);
+	bool joined = s->started && s->run.group.world > 1;
 	struct dn_launch l;
 	int rank, world;
 	char number[64];
 
 	dn_launch_read(&l);
-	rank = s->started ? s->run.group.rank : l.rank;
-	world = s->started ? s->run.group.world : l.size;
-	if (world > 1 && (s->agreed ? rank != 0 : named >= 0 && named != rank))
+	rank = joined ? s->run.group.rank : l.rank;
+	world = joined ? s->run.group.world : l.size;
+	if (joined && (s->agreed ? rank != 0 : named >= 0 && named != rank))
 		return false;
-	if (!s->started)
+	if (!joined)
 		launch_let_first_speak();
 	if (!text[0]) {
 		snprintf(number, sizeof(number), "error %d (%s)", -err, strerror(-err));

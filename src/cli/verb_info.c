@@ -80,7 +80,8 @@ void cli_usage(FILE *f)
 	for (const struct dn_verb *const *v = cli_verbs; *v; v++)
 		print_verb_line(f, *v, NULL);
 	(void)dn_plugin_each(usage_plugin, f);
-	fprintf(f, "\ndarknet help VERB tells a verb's flags; darknet --version the version.\n"
+	fprintf(f, "\ndarknet help VERB tells a verb's flags, darknet help SECTION the keys of a cfg's section (net, route, …);\n"
+		   "darknet options lists all of them; darknet --version tells the version.\n"
 		   "Exit status: 0 done, 1 input or environment, 2 usage, 3 another rank was lost or late.\n");
 }
 
@@ -132,6 +133,8 @@ bool cli_help_words(FILE *f, int n, char *const *words)
 				fputc('\n', f);
 			cli_verb_help(f, *v, NULL);
 		}
+	if (n == 1 && cli_help_section(f, words[0], found > 0))
+		found++;
 	return found || help_plugin(f, n, words);
 }
 
@@ -148,7 +151,8 @@ static int run_help(struct dn_command *c)
 	}
 	if (cli_help_words(c->out, c->n_args, c->args))
 		return 0;
-	fprintf(stderr, "darknet: no verb %s%s%s\n", c->args[0], c->n_args > 1 ? " " : "", c->n_args > 1 ? c->args[1] : "");
+	fprintf(stderr, "darknet: no verb or section %s%s%s\n", c->args[0], c->n_args > 1 ? " " : "",
+		c->n_args > 1 ? c->args[1] : "");
 	c->exit_status = CLI_USAGE;
 	return 0;
 }
@@ -160,8 +164,8 @@ static const struct dn_option *const help_tables[] = { help_flags, NULL };
 
 const struct dn_verb verb_help = {
 	.name = "help",
-	.args = "[VERB]",
-	.summary = "list the verbs, or explain one",
+	.args = "[VERB | SECTION]",
+	.summary = "list the verbs, or explain one, or the keys of a section of a cfg, or of .data files",
 	.max_args = 2,
 	.flags = help_tables,
 	.run = run_help,
@@ -215,13 +219,14 @@ static int run_options(struct dn_command *c)
 				fprintf(f, "\ndarknet %s:\n", (*v)->name);
 				cli_print_options(f, (*v)->flags[i], "-");
 			}
+	cli_print_sections(f);
 	return dn_plugin_each(options_plugin, f);
 }
 
 const struct dn_verb verb_options = {
 	.name = "options",
 	.args = "",
-	.summary = "every flag and plugin key with its default",
+	.summary = "every flag, and every key of a cfg, a .data file and a plugin, with its default",
 	.run = run_options,
 };
 

@@ -194,7 +194,7 @@ static int open_image(struct pass *p, const char *path)
 static int open_input(struct pass *p, const char *path)
 {
 	const struct dn_net *net = p->s.net;
-	int64_t each = 1;
+	struct dn_dataset_config want = { .inputs = net->inputs, .w = net->w, .h = net->h, .c = net->c };
 	int err;
 
 	if (is_image(path))
@@ -203,21 +203,14 @@ static int open_input(struct pass *p, const char *path)
 	if (err)
 		return err;
 	p->opened = true;
-	for (int i = 1; i < p->in.n_dims; i++)
-		each *= p->in.shape[i];
-	if (p->in.n_dims != 2 && p->in.n_dims != 4)
-		return dn_fail(-EINVAL, "%s: an array of %d dimensions found, [n,c,h,w] or [n,inputs] wanted", path,
+	if (p->in.n_dims < 2 || p->in.n_dims > 4)
+		return dn_fail(-EINVAL, "%s: an array of %d dimensions found, [n,c,h,w], [n,h,w] or [n,inputs] wanted", path,
 			       p->in.n_dims);
 	if (p->in.shape[0] < 1)
 		return dn_fail(-EINVAL, "%s: no images", path);
-	if (p->in.n_dims == 4 && net->h > 0 && net->w > 0 &&
-	    (p->in.shape[1] != net->c || p->in.shape[2] != net->h || p->in.shape[3] != net->w))
-		return dn_fail(-EINVAL, "%s: images of [c,h,w] = [%lld,%lld,%lld] found, the net takes [%lld,%lld,%lld]", path,
-			       (long long)p->in.shape[1], (long long)p->in.shape[2], (long long)p->in.shape[3], (long long)net->c,
-			       (long long)net->h, (long long)net->w);
-	if (each != net->inputs)
-		return dn_fail(-EINVAL, "%s: %lld values an image found, the net takes %lld", path, (long long)each,
-			       (long long)net->inputs);
+	err = dn_samples_fit(path, p->in.n_dims, p->in.shape, &want);
+	if (err)
+		return err;
 	p->n = p->in.shape[0];
 	return 0;
 }

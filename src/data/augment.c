@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 
+#include "base/keyrule.h"
 #include "base/rng.h"
 
 #define MAX_RATIO 1000.0
@@ -98,10 +99,10 @@ void dn_augment_defaults(struct dn_augment *a)
 static int read_ratio(struct dn_section *s, const char *key, const char *crop, double def, int64_t w, double *out)
 {
 	int64_t side = 0;
-	int err = dn_section_int(s, crop, 0, 0, 1 << 24, &side);
+	int err = dn_key_int(s, crop, &side);
 
 	if (!err)
-		err = dn_section_float(s, key, side ? (double)side / (double)w : def, out);
+		err = dn_key_float_or(s, key, side ? (double)side / (double)w : def, out);
 	if (!err && (*out <= 0 || *out > MAX_RATIO))
 		err = dn_section_fail(s, dn_section_find(s, key) ? key : crop, -EINVAL,
 				      "%s=%g: a crop must be larger than 0 and at "
@@ -112,7 +113,7 @@ static int read_ratio(struct dn_section *s, const char *key, const char *crop, d
 
 static int read_factor(struct dn_section *s, const char *key, double *out)
 {
-	int err = dn_section_float(s, key, 1, out);
+	int err = dn_key_float(s, key, out);
 
 	if (!err && (*out <= 0 || *out > MAX_RATIO))
 		err = dn_section_fail(s, key, -EINVAL, "%s=%g: must be larger than 0 and at most %g", key, *out, MAX_RATIO);
@@ -136,7 +137,7 @@ int dn_augment_read(struct dn_augment *a, struct dn_section *net, int64_t w)
 				      "or max_ratio): the first must not be the larger",
 				      r.min_ratio, r.max_ratio);
 	if (!err)
-		err = dn_section_float(net, "angle", 0, &r.angle);
+		err = dn_key_float(net, "angle", &r.angle);
 	if (!err)
 		err = read_factor(net, "aspect", &r.aspect);
 	if (!err)
@@ -144,13 +145,13 @@ int dn_augment_read(struct dn_augment *a, struct dn_section *net, int64_t w)
 	if (!err)
 		err = read_factor(net, "exposure", &r.exposure);
 	if (!err)
-		err = dn_section_float(net, "hue", 0, &r.hue);
+		err = dn_key_float(net, "hue", &r.hue);
 	if (!err && fabs(r.hue) > 1)
 		err = dn_section_fail(net, "hue", -EINVAL, "hue=%g: must be from -1 to 1, 1 being the whole circle", r.hue);
 	if (!err)
-		err = dn_section_int(net, "flip", 1, 0, 1, &flip);
+		err = dn_key_int(net, "flip", &flip);
 	if (!err)
-		err = dn_section_int(net, "center", 0, 0, 1, &center);
+		err = dn_key_int(net, "center", &center);
 	if (err)
 		return err;
 	r.flip = flip;

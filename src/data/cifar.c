@@ -187,6 +187,9 @@ int cifar_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct 
 	if (c->inputs && c->inputs != PIXELS)
 		return dn_fail(-EINVAL, DATA_PATH ": a sample of CIFAR-10 has %d values (3 x 32 x 32), the net takes %lld", path,
 			       PIXELS, (long long)c->inputs);
+	err = dn_samples_fit(path, 4, (const int64_t[]){ 1, 3, SIDE, SIDE }, c);
+	if (err)
+		return err;
 	f = dn_zalloc(sizeof(*f));
 	if (!f)
 		return -ENOMEM;

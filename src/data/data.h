@@ -8,7 +8,7 @@
 #define DN_DATA_DATA_H
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/keyfile.h"
+#include "base/keyrule.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "data/image.h"
@@ -30,6 +30,7 @@ struct dn_datafile { /* a .data file */
 	enum dn_shuffle shuffle;
 };
 
+extern const struct dn_key_rule dn_datafile_keys[];
 DN_EXPORT int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict);
 /** dn_datafile_parse() - the same of a text; @path only names it in messages */
 DN_EXPORT int dn_datafile_parse(struct dn_datafile **out, const char *text, const char *path);
@@ -87,11 +88,18 @@ struct dn_dataset_config {
 
 /**
  * dn_dataset_open_as() - the train or valid part of a .data file
- * Data of other sizes than the net takes are an error with both numbers. format=list: images of any size, which become
+ * Data of other sizes, or sizes in another order, than the net takes are an error with both. format=list: images of any size, which become
  * w x h; classes=, labels, names, tree and net must agree on the number of classes (labels and names may have more
  * lines). One warning tells how many images have no label or several in their paths.
  */
 DN_EXPORT int dn_dataset_open_as(struct dn_dataset **out, const struct dn_datafile *d, const struct dn_dataset_config *c);
+/**
+ * dn_samples_fit() - an array [n, ...] of @n_dims >= 1 as the input of a net of @c's inputs, w, h and c
+ * A net of images takes [n, c, h, w] of its own sizes, [n, h, w] when it has one channel, and flat [n, values]; equal
+ * products of other sizes are another arrangement and refused, with both shapes and the order that would fit. A flat
+ * net takes any shape of as many values.
+ */
+DN_EXPORT int dn_samples_fit(const char *path, int n_dims, const int64_t *shape, const struct dn_dataset_config *c);
 /** dn_dataset_open() - the same for data that are no images */
 DN_EXPORT int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, bool valid, int64_t inputs, int64_t truths);
 DN_EXPORT void dn_dataset_close(struct dn_dataset *ds);

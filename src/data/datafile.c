@@ -9,9 +9,31 @@
 
 #define FORMATS "formats: list, idx, cifar, npy"
 
-/* Keys that Darknet reads and we do not need, or not here: known, so never warned of. */
-static const char *const other_keys[] = {
-	"test", "results", "eval", "map", "leaves", "tag", "difficult", "saveweights", "savelast",
+const struct dn_key_rule dn_datafile_keys[] = {
+	{ "format", DN_KEY_TEXT, "list", .help = "list, idx, cifar or npy" },
+	{ "train", DN_KEY_TEXT, .help = "images to train on: a list, or the file of the format" },
+	{ "train_truth", DN_KEY_TEXT, .help = "their classes or targets, for idx and npy" },
+	{ "valid", DN_KEY_TEXT, .help = "images to evaluate on" },
+	{ "valid_truth", DN_KEY_TEXT, .help = "their classes or targets, for idx and npy" },
+	{ "classes", DN_KEY_INT, NULL, 1, INT32_MAX, .help = "number of classes", .otherwise = "what labels or data have" },
+	{ "labels", DN_KEY_TEXT, .help = "file of labels: the classes of an image are those that are part of its path" },
+	{ "names", DN_KEY_TEXT, .help = "file of names to print, one a class", .otherwise = "those of labels" },
+	{ "tree", DN_KEY_TEXT, .help = "file of the classes' hierarchy" },
+	{ "top", DN_KEY_INT, "1", 1, INT32_MAX, .help = "classes that count in top-k" },
+	{ "backup", DN_KEY_TEXT, "/backup/", .help = "folder for weights and checkpoints" },
+	{ "shuffle", DN_KEY_TEXT, "1",
+	  .help = "1: another order every epoch; replace: drawn anew for every place; 0: the file's" },
+	/* Darknet reads them; here, or for now, nobody needs them */
+	{ "test", .kind = DN_KEY_NOTHING },
+	{ "results", .kind = DN_KEY_NOTHING },
+	{ "eval", .kind = DN_KEY_NOTHING },
+	{ "map", .kind = DN_KEY_NOTHING },
+	{ "leaves", .kind = DN_KEY_NOTHING },
+	{ "tag", .kind = DN_KEY_NOTHING },
+	{ "difficult", .kind = DN_KEY_NOTHING },
+	{ "saveweights", .kind = DN_KEY_NOTHING },
+	{ "savelast", .kind = DN_KEY_NOTHING },
+	{ .key = NULL },
 };
 
 int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out)
@@ -32,7 +54,7 @@ int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out)
 
 static int read_format(struct dn_section *s, enum dn_format *out)
 {
-	const char *f = dn_section_text(s, "format", "list");
+	const char *f = dn_key_text(s, "format");
 
 	if (!strcmp(f, "list"))
 		*out = DN_FORMAT_LIST;
@@ -49,7 +71,7 @@ static int read_format(struct dn_section *s, enum dn_format *out)
 
 static int read_shuffle(struct dn_section *s, enum dn_shuffle *out)
 {
-	const char *text = dn_section_text(s, "shuffle", "1");
+	const char *text = dn_key_text(s, "shuffle");
 	const struct dn_key *k = dn_section_find(s, "shuffle");
 	char where[600];
 
@@ -62,19 +84,18 @@ static int read_keys(struct dn_datafile *d)
 	struct dn_section *s = &d->file->sections[0];
 	int err;
 
-	d->train = dn_section_text(s, "train", NULL);
-	d->train_truth = dn_section_text(s, "train_truth", NULL);
-	d->valid = dn_section_text(s, "valid", NULL);
-	d->valid_truth = dn_section_text(s, "valid_truth", NULL);
-	d->backup = dn_section_text(s, "backup", "/backup/");
-	d->labels = dn_section_text(s, "labels", NULL);
-	d->names = dn_section_text(s, "names", NULL);
-	d->tree = dn_section_text(s, "tree", NULL);
-	for (size_t i = 0; i < sizeof(other_keys) / sizeof(other_keys[0]); i++)
-		dn_section_text(s, other_keys[i], NULL);
-	err = dn_section_int(s, "classes", -1, 1, INT32_MAX, &d->classes);
+	dn_section_rules(s, dn_datafile_keys);
+	d->train = dn_key_text(s, "train");
+	d->train_truth = dn_key_text(s, "train_truth");
+	d->valid = dn_key_text(s, "valid");
+	d->valid_truth = dn_key_text(s, "valid_truth");
+	d->backup = dn_key_text(s, "backup");
+	d->labels = dn_key_text(s, "labels");
+	d->names = dn_key_text(s, "names");
+	d->tree = dn_key_text(s, "tree");
+	err = dn_key_int_or(s, "classes", -1, &d->classes);
 	if (!err)
-		err = dn_section_int(s, "top", 1, 1, INT32_MAX, &d->top);
+		err = dn_key_int(s, "top", &d->top);
 	if (!err)
 		err = read_format(s, &d->format);
 	if (!err)

@@ -68,8 +68,7 @@ static void arrays_close(struct dn_dataset *ds)
 	dn_free(a);
 }
 
-/* [n, features], [n, h, w] or [n, c, h, w] */
-static int set_shape(struct dn_dataset *ds, const struct arrays *a, int64_t inputs)
+static int set_shape(struct dn_dataset *ds, const struct arrays *a, const struct dn_dataset_config *c)
 {
 	const int64_t *s = a->x.shape;
 	char shape[220];
@@ -85,10 +84,7 @@ static int set_shape(struct dn_dataset *ds, const struct arrays *a, int64_t inpu
 	ds->c = a->x.n_dims == 3 ? 1 : s[1];
 	ds->h = a->x.n_dims == 2 ? 1 : s[a->x.n_dims - 2];
 	ds->w = a->x.n_dims == 2 ? 1 : s[a->x.n_dims - 1];
-	if (inputs && inputs != ds->inputs)
-		return dn_fail(-EINVAL, DATA_PATH ": a sample has %lld values (shape %s), the net takes %lld", a->x_path,
-			       (long long)ds->inputs, shape, (long long)inputs);
-	return 0;
+	return dn_samples_fit(a->x_path, a->x.n_dims, s, c);
 }
 
 int dataset_check_classes(struct dn_dataset *ds, const struct dn_datafile *d, int64_t truths, const char *path,
@@ -137,8 +133,9 @@ static int check_truth(struct dn_dataset *ds, const struct arrays *a, const stru
 			       a->truth_path, shape, data_type_name(t->type),
 			       d->format == DN_FORMAT_NPY ? ", or targets, [n, k] of float32" : "");
 	if (t->shape[0] != ds->n)
-		return dn_fail(-EINVAL, DATA_PATH ": %lld samples, but " DATA_PATH " has truth for %lld", a->x_path,
-			       (long long)ds->n, a->truth_path, (long long)t->shape[0]);
+		return dn_fail(-EINVAL, DATA_PATH ": %lld samples, but " DATA_PATH " has truth for %lld%s", a->x_path,
+			       (long long)ds->n, a->truth_path, (long long)t->shape[0],
+			       dense && t->shape[1] == ds->n ? "; transposed, as [n, k], it would fit" : "");
 	ds->has_truth = true;
 	if (!dense)
 		return dataset_check_classes(ds, d, truths, a->truth_path, arrays_class, t);
@@ -216,7 +213,7 @@ int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct
 	snprintf(ds->path, sizeof(ds->path), "%s", a->x_path);
 	err = open_array(&a->x, a->x_path, d->format);
 	if (!err)
-		err = set_shape(ds, a, c->inputs);
+		err = set_shape(ds, a, c);
 	if (!err && a->truth_path) {
 		err = open_array(&a->truth, a->truth_path, d->format);
 		if (!err)

@@ -81,20 +81,20 @@ void image_arena_fini(struct image_arena *a)
 
 int image_arena_reset(struct image_arena *a)
 {
-	size_t want = a->used + a->chunk_bytes;
+	size_t want = a->used + a->chunk_bytes, used = a->used;
 
 	a->used = a->last = 0;
-	open_all(a);
 	if (a->chunks) {
 		free_chunks(a);
+		open_all(a);
 		dn_free(a->base);
 		want += want / 4; /* the next one may be a little larger */
 		a->base = dn_alloc(want);
-		a->cap = a->base ? want : 0;
+		a->cap = used = a->base ? want : 0;
 	}
 	if (!a->base)
 		return -ENOMEM;
-	CLOSE(a->base, a->cap);
+	CLOSE(a->base, used); /* what lies behind has not been opened */
 	return 0;
 }
 

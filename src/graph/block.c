@@ -7,6 +7,12 @@
 #include "base/mem.h"
 #include "graph/graph_priv.h"
 
+const struct dn_key_rule dn_block_keys[] = {
+	{ "name", DN_KEY_TEXT, .otherwise = "blockN, where N is its number",
+	  .help = "unique, at most 63 characters, without / . and ," },
+	{ .key = NULL },
+};
+
 /* Fails with the marker's line where there is one. */
 static int name_fail(const struct dn_block *b, const char *why)
 {
@@ -120,7 +126,7 @@ int block_build(struct dn_net *net, const int *first_of)
 		b->index = n++;
 		b->first = first_of[i];
 		b->section = s;
-		err = block_name(all, b, dn_section_text(s, "name", NULL));
+		err = block_name(all, b, dn_key_text(s, "name"));
 		if (err) {
 			dn_free(all);
 			return err;
@@ -186,7 +192,11 @@ bool dn_net_has_markers(const struct dn_net *net)
 
 const char *dn_block_option(struct dn_block *b, const char *key)
 {
-	return b->section ? dn_section_text(b->section, key, NULL) : NULL;
+	struct dn_key *k = b->section ? dn_section_find(b->section, key) : NULL;
+
+	if (k)
+		k->used = k->asked = true;
+	return k ? k->value : NULL;
 }
 
 int dn_block_params(const struct dn_block *b, int *first_param)

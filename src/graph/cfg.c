@@ -6,11 +6,50 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "graph/layer.h"
+#include "graph/graph_priv.h"
 
 static bool is_net(const char *name)
 {
 	return !strcmp(name, "net") || !strcmp(name, "network");
+}
+
+bool dn_section_kind(int i, struct dn_section_kind *out)
+{
+	static const struct dn_section_kind first[] = {
+		{ "net", "network", "the first section: input, batches, rate, optimizer, augmentation", dn_net_keys, NULL },
+		{ "block", NULL, "starts a block of layers; other keys of it belong to the plugin", dn_block_keys, NULL },
+	};
+	const struct dn_layer_ops *o;
+
+	if (i < DN_N(first)) {
+		*out = first[i];
+		return true;
+	}
+	o = dn_layer_table[i - DN_N(first)];
+	if (o)
+		*out = (struct dn_section_kind){ o->name, o->alias, o->summary, o->keys, dn_layer_keys };
+	return o != NULL;
+}
+
+bool dn_section_kind_find(const char *section, struct dn_section_kind *out)
+{
+	for (int i = 0; dn_section_kind(i, out); i++)
+		if (!strcmp(section, out->name) || (out->alias && !strcmp(section, out->alias)))
+			return true;
+	return false;
+}
+
+static void give_rules(struct dn_keyfile *f)
+{
+	struct dn_section_kind kind;
+
+	for (int i = 0; i < f->n_sections; i++)
+		if (dn_section_kind_find(f->sections[i].name, &kind)) {
+			if (kind.keys)
+				dn_section_rules(&f->sections[i], kind.keys);
+			if (kind.common)
+				dn_section_rules(&f->sections[i], kind.common);
+		}
 }
 
 /* Takes over @f, also on failure. */
@@ -40,6 +79,7 @@ static int cfg_wrap(struct dn_cfg **out, struct dn_keyfile *f)
 	}
 	c->file = f;
 	c->net = &f->sections[0];
+	give_rules(f);
 	c->hash = dn_hash(f->text, f->text_bytes);
 	*out = c;
 	return 0;

@@ -1,7 +1,7 @@
 /* A cfg: a keyfile whose first section is [net] or [network], exactly once. */
 #ifndef DN_GRAPH_CFG_H
 #define DN_GRAPH_CFG_H
-#include "base/keyfile.h"
+#include "base/keyrule.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -19,6 +19,15 @@ DN_EXPORT int dn_cfg_parse(struct dn_cfg **out, const char *text, size_t n, cons
 DN_EXPORT void dn_cfg_destroy(struct dn_cfg *c);
 /** dn_cfg_section() - the section @name (a plugin's), NULL when there is none; two are -EINVAL in *err */
 DN_EXPORT struct dn_section *dn_cfg_section(struct dn_cfg *c, const char *name, int *err);
+
+struct dn_section_kind {			 /* a section that this version knows: [net], [block], a layer type */
+	const char *name, *alias;		 /* alias may be NULL */
+	const char *summary;			 /* one line */
+	const struct dn_key_rule *keys, *common; /* NULL: none; common: those of every layer */
+};
+/** dn_section_kind() - kind @i, from 0; false past the last. dn_section_kind_find(): by name or alias */
+DN_EXPORT bool dn_section_kind(int i, struct dn_section_kind *out);
+DN_EXPORT bool dn_section_kind_find(const char *section, struct dn_section_kind *out);
 /** dn_cfg_is_layer() - a layer type of this version, by name or alias */
 DN_EXPORT bool dn_cfg_is_layer(const char *section);
 /**

@@ -70,6 +70,9 @@ int layer_kept(struct dn_layer *l); /* all layers being set up: the buffer for g
 void layer_fini(struct dn_layer *l);
 const char *layer_names(char *out, size_t cap); /* "convolutional (conv), ..." */
 
+/* the keys of [net] and [block]; those of layers: dn_layer_keys and each type's */
+extern const struct dn_key_rule dn_net_keys[], dn_block_keys[];
+
 /* net_keys.c: [net]'s keys into @net and @hyper */
 int net_keys_read(struct dn_net *net);
 int net_batches(struct dn_net *net);

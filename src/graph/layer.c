@@ -10,10 +10,24 @@
 #include "graph/graph_priv.h"
 #include "graph/layers/layers_priv.h"
 
-/* Keys of every layer that would change the result and are not there. */
-static const struct dn_key_fixed common_fixed[] = {
-	{ "onlyforward", 0 }, { "truth", 0 },	      { "smooth", 0 },	      { "clip", 0 },
-	{ "dont_update", 0 }, { "burnin_update", 0 }, { "train_only_bn", 0 },
+const struct dn_key_rule dn_layer_keys[] = {
+	{ "learning_rate", DN_KEY_FLOAT, "1", .help = "factor on the net's rate for this layer" },
+	{ "stopbackward", DN_KEY_INT, "0", 0, 1, .help = "1: this layer and all before it are frozen" },
+	{ "dontload", DN_KEY_INT, "0", 0, 1, .help = "1: .weights files have nothing of this layer when they are read" },
+	{ "dontloadscales", DN_KEY_INT, "0", 0, 1, .help = "1: nor its scales and rolling statistics" },
+	{ "dontsave", DN_KEY_INT, "0", 0, 1, .help = "1: nor when they are written" },
+	{ "numload", DN_KEY_INT, "0", 0, NET_MAX_COUNT,
+	  .help = ".weights files have that many filters only; [convolutional] and [connected], 0: all" },
+	{ "share_index", DN_KEY_INT, NULL, -NET_MAX_LAYERS, NET_MAX_LAYERS,
+	  .help = "layer whose params this one uses; negative counts from this one" },
+	{ "onlyforward", DN_KEY_ONLY, .def = "0" },
+	{ "truth", DN_KEY_ONLY, .def = "0" },
+	{ "smooth", DN_KEY_ONLY, .def = "0" },
+	{ "clip", DN_KEY_ONLY, .def = "0" },
+	{ "dont_update", DN_KEY_ONLY, .def = "0" },
+	{ "burnin_update", DN_KEY_ONLY, .def = "0" },
+	{ "train_only_bn", DN_KEY_ONLY, .def = "0" },
+	{ .key = NULL },
 };
 
 const struct dn_layer_ops *dn_layer_find(const char *section)
@@ -45,27 +59,6 @@ const char *layer_names(char *out, size_t cap)
 int dn_layer_no_op(const struct dn_layer *l, const char *op)
 {
 	return dn_section_fail(l->section, NULL, -ENOTSUP, "layer %d: backend %s has no %s", l->index, l->net->dev->be->name, op);
-}
-
-int dn_keys_fixed(struct dn_section *s, const struct dn_key_fixed *t, int n)
-{
-	for (int i = 0; i < n; i++) {
-		double v;
-		int err = dn_section_float(s, t[i].key, t[i].only, &v);
-
-		if (err)
-			return err;
-		if (v < t[i].only || v > t[i].only)
-			return dn_section_fail(s, t[i].key, -ENOTSUP, "%s=%g is not supported in this version, only %g", t[i].key,
-					       v, t[i].only);
-	}
-	return 0;
-}
-
-void dn_keys_ignore(struct dn_section *s, const char *const *keys, int n)
-{
-	for (int i = 0; i < n; i++)
-		(void)dn_section_text(s, keys[i], NULL);
 }
 
 /* --- for setup() --- */
@@ -265,9 +258,9 @@ int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where)
 	return 0;
 }
 
-int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *def)
+int dn_layer_activation(struct dn_layer *l, struct dn_section *s)
 {
-	const char *name = dn_section_text(s, "activation", def);
+	const char *name = dn_key_text(s, "activation");
 
 	if (!strncmp(name, "normalize_channels", 18))
 		return dn_section_fail(s, "activation", -ENOTSUP,
@@ -313,20 +306,20 @@ static int common_keys(struct dn_layer *l, struct dn_section *s)
 {
 	int64_t stop, load, scales, save;
 	double rate;
-	int err = dn_section_float(s, "learning_rate", 1, &rate);
+	int err = dn_key_float(s, "learning_rate", &rate);
 
 	if (!err)
-		err = dn_section_int(s, "stopbackward", 0, 0, 1, &stop);
+		err = dn_key_int(s, "stopbackward", &stop);
 	if (!err)
-		err = dn_section_int(s, "dontload", 0, 0, 1, &load);
+		err = dn_key_int(s, "dontload", &load);
 	if (!err)
-		err = dn_section_int(s, "dontloadscales", 0, 0, 1, &scales);
+		err = dn_key_int(s, "dontloadscales", &scales);
 	if (!err)
-		err = dn_section_int(s, "dontsave", 0, 0, 1, &save);
+		err = dn_key_int(s, "dontsave", &save);
 	if (!err)
-		err = dn_section_int(s, "numload", 0, 0, NET_MAX_COUNT, &l->numload);
+		err = dn_key_int(s, "numload", &l->numload);
 	if (!err)
-		err = dn_keys_fixed(s, common_fixed, DN_N(common_fixed));
+		err = dn_keys_only(s);
 	if (err)
 		return err;
 	l->lr_scale = (float)rate;
@@ -347,7 +340,7 @@ static int share_key(struct dn_layer *l, struct dn_section *s)
 	l->uses = 1;
 	if (!dn_section_find(s, "share_index"))
 		return 0;
-	err = dn_section_int(s, "share_index", 0, -NET_MAX_LAYERS, NET_MAX_LAYERS, &v);
+	err = dn_key_int_or(s, "share_index", 0, &v);
 	if (!err)
 		err = dn_layer_resolve(l, "share_index", v, &at);
 	if (err)

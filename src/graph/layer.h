@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "backend/backend.h"
-#include "base/keyfile.h"
+#include "base/keyrule.h"
 #include "graph/param.h"
 #include "graph/pass.h"
 #ifdef __cplusplus
@@ -19,7 +19,9 @@ struct dn_net;
 struct dn_layer;
 
 struct dn_layer_ops {
-	const char *name, *alias; /* section names; alias may be NULL */
+	const char *name, *alias;	/* section names; alias may be NULL */
+	const char *summary;		/* one line for help */
+	const struct dn_key_rule *keys; /* its own, beside dn_layer_keys; NULL: none */
 	int (*setup)(struct dn_layer *l, struct dn_section *s);
 	int (*forward)(struct dn_layer *l, const struct dn_pass *pass); /* its pointers are device memory here */
 	int (*backward)(struct dn_layer *l,
@@ -76,6 +78,7 @@ struct dn_layer {
 	void *priv;
 };
 
+extern const struct dn_key_rule dn_layer_keys[];	       /* of every layer */
 extern const struct dn_layer_ops *const dn_layer_table[];      /* ends at NULL */
 const struct dn_layer_ops *dn_layer_find(const char *section); /* by name or alias */
 
@@ -86,13 +89,6 @@ int dn_layer_no_op(const struct dn_layer *l, const char *op);
 /** dn_layer_resolve() - value @v of @key, absolute or (negative) relative to @l, to the index of an earlier layer */
 int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *out);
 
-struct dn_key_fixed { /* keys that this version knows with one value only */
-	const char *key;
-	double only;
-};
-int dn_keys_fixed(struct dn_section *s, const struct dn_key_fixed *t, int n);
-/** dn_keys_ignore() - keys without effect here; marks them as used */
-void dn_keys_ignore(struct dn_section *s, const char *const *keys, int n);
 #define DN_N(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 /** dn_layer_set_out() - image output; flat outputs are 1 x 1 x n. Refuses sizes < 1 and overflow with file:line */
@@ -108,7 +104,7 @@ int dn_layer_buffer(struct dn_layer *l, size_t bytes, enum dn_life life, bool tr
 /** dn_layer_packed() - @bytes that keep a copy of constant weights in inference; *where stays NULL when values
  * are not constant. Compare net->values_version with that of the copy. */
 int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where);
-int dn_layer_activation(struct dn_layer *l, struct dn_section *s, const char *def);
+int dn_layer_activation(struct dn_layer *l, struct dn_section *s);
 
 /**
  * dn_layer_read() - outputs of images [first, first + n) of the last pass to the host, as plain [n, c, h, w] floats

@@ -44,7 +44,7 @@ static int scan(struct dn_net *net, int *first_of)
 					       layer_names(names, sizeof(names)));
 		if (net->n_layers == NET_MAX_LAYERS)
 			return dn_section_fail(s, NULL, -EINVAL, "more than %d layers", NET_MAX_LAYERS);
-		err = dn_section_int(s, "stopbackward", 0, 0, 1, &v);
+		err = dn_key_int(s, "stopbackward", &v);
 		if (err)
 			return err;
 		if (v)

@@ -7,59 +7,95 @@
 #include "base/mem.h"
 #include "graph/graph_priv.h"
 
-/* These would change the result and are not there: one value only. */
-static const struct dn_key_fixed fixed[] = {
-	{ "time_steps", 1 },
-	{ "clip", 0 },
-	{ "notruth", 0 },
-	{ "label_smooth_eps", 0 },
-	{ "mixup", 0 },
-	{ "cutmix", 0 },
-	{ "mosaic", 0 },
-	{ "blur", 0 },
-	{ "gaussian_noise", 0 },
-	{ "dynamic_minibatch", 0 },
-	{ "ema_alpha", 0 },
-	{ "loss_scale", 1 },
-	{ "track", 0 },
-	{ "contrastive", 0 },
-	{ "unsupervised", 0 },
-	{ "adversarial_lr", 0 },
-	{ "attention", 0 },
-	{ "try_fix_nan", 0 },
-	{ "weights_reject_freq", 0 },
-};
+#define FAR ((int64_t)1 << 53) /* batch numbers stay exact as doubles */
 
-/* Without effect on a net of this version, or read by whoever loads the images. */
-static const char *const ignored[] = {
-	"min_crop",
-	"max_crop",
-	"min_ratio",
-	"max_ratio",
-	"center",
-	"angle",
-	"aspect",
-	"saturation",
-	"exposure",
-	"hue",
-	"flip",
-	"letter_box",
-	"mosaic_bound",
-	"resize_step",
-	"seq_scales",
-	"optimized_memory",
-	"workspace_size_limit_MB",
-	"use_cuda_graph",
-	"augment_speed",
-	"sequential_subdivisions",
-	"contrastive_jit_flip",
-	"contrastive_color",
-	"max_chart_loss",
-	"show_receptive_field",
-	"equidistant_point",
-	"seen",
-	"badlabels_rejection_percentage",
-	"num_sigmas_reject_badlabels",
+const struct dn_key_rule dn_net_keys[] = {
+	/* the input */
+	{ "width", DN_KEY_INT, "0", 0, 1 << 24, .help = "of the input image" },
+	{ "height", DN_KEY_INT, "0", 0, 1 << 24, .help = "of the input image" },
+	{ "channels", DN_KEY_INT, "0", 0, 1 << 24, .help = "of the input image" },
+	{ "inputs", DN_KEY_INT, "0", 0, NET_MAX_COUNT, .help = "numbers of a flat input, without width, height and channels" },
+	/* batches */
+	{ "batch", DN_KEY_INT, "1", 1, 1 << 24, .help = "images of an update, over all ranks" },
+	{ "subdivisions", DN_KEY_INT, "1", 1, 1 << 24, .help = "microbatches of an update" },
+	{ "random", DN_KEY_INT, "0", 0, 1, .help = "1: training changes the size of the images every 40 updates, 128 to 448" },
+	/* the rate */
+	{ "learning_rate", DN_KEY_FLOAT, ".001", .help = "rate before the policy" },
+	{ "policy", DN_KEY_TEXT, "constant", .help = "constant, step, steps, exp, poly, sigmoid, random or sgdr" },
+	{ "burn_in", DN_KEY_INT, "0", 0, FAR, .help = "updates during which the rate is rate * (update / burn_in)^power" },
+	{ "max_batches", DN_KEY_INT, "0", 0, FAR, .help = "updates until training ends; 0: never" },
+	{ "power", DN_KEY_FLOAT, "4", .help = "exponent of burn_in, poly and random" },
+	{ "step", DN_KEY_INT, "1", -FAR, FAR,
+	  .help = "policy=step: updates between changes, at least 1; sigmoid: where it falls" },
+	{ "scale", DN_KEY_FLOAT, "1", .help = "policy=step: factor at each change" },
+	{ "gamma", DN_KEY_FLOAT, "1", .help = "policy=exp: factor of each update; sigmoid: steepness" },
+	{ "steps", DN_KEY_INTS, NULL, .help = "policy=steps: updates at which the rate changes, ascending" },
+	{ "scales", DN_KEY_FLOATS, NULL, .help = "policy=steps: a factor for each of steps" },
+	{ "learning_rate_min", DN_KEY_FLOAT, ".00001", .help = "policy=sgdr: the least rate" },
+	{ "sgdr_cycle", DN_KEY_INT, NULL, 0, FAR, .help = "policy=sgdr: updates of the first cycle", .otherwise = "max_batches" },
+	{ "sgdr_mult", DN_KEY_INT, "2", 1, 1 << 9, .help = "policy=sgdr: how much longer the next cycle is" },
+	/* the update */
+	{ "optimizer", DN_KEY_TEXT, .help = "sgd, adam or adamw", .otherwise = "sgd, with adam=1 adam" },
+	{ "momentum", DN_KEY_FLOAT, ".9", .help = "of sgd" },
+	{ "decay", DN_KEY_FLOAT, ".0001", .help = "of weights, not of biases and scales" },
+	{ "adam", DN_KEY_INT, "0", 0, 1, .help = "1: optimizer=adam" },
+	{ "B1", DN_KEY_FLOAT, ".9", .help = "of adam and adamw, from 0 to less than 1" },
+	{ "B2", DN_KEY_FLOAT, ".999", .help = "of adam and adamw, from 0 to less than 1" },
+	{ "eps", DN_KEY_FLOAT, "1e-7", .help = "of adam and adamw, positive" },
+	{ "legacy_bn", DN_KEY_INT, "0", 0, 1, .help = "1: batch normalisation by the rule of Darknet's CPU code" },
+	/* images of a list, while training; read by whoever loads them */
+	{ "min_crop", DN_KEY_INT, "0", 0, 1 << 24, .help = "least side of the image after scaling; 0: min_ratio says it" },
+	{ "max_crop", DN_KEY_INT, "0", 0, 1 << 24, .help = "largest side; 0: max_ratio says it" },
+	{ "min_ratio", DN_KEY_FLOAT, .help = "least side as a multiple of the net's width, above 0",
+	  .otherwise = "min_crop / width, or 1" },
+	{ "max_ratio", DN_KEY_FLOAT, .help = "largest side as a multiple of the net's width",
+	  .otherwise = "max_crop / width, or 2" },
+	{ "angle", DN_KEY_FLOAT, "0", .help = "largest turn either way, in degrees" },
+	{ "aspect", DN_KEY_FLOAT, "1", .help = "largest factor on the width, or its inverse; above 0" },
+	{ "saturation", DN_KEY_FLOAT, "1", .help = "largest factor on the saturation, or its inverse; above 0" },
+	{ "exposure", DN_KEY_FLOAT, "1", .help = "largest factor on the brightness, or its inverse; above 0" },
+	{ "hue", DN_KEY_FLOAT, "0", .help = "largest shift of the hue either way, from -1 to 1" },
+	{ "flip", DN_KEY_INT, "1", 0, 1, .help = "1: one image of two, drawn, is mirrored" },
+	{ "center", DN_KEY_INT, "0", 0, 1, .help = "1: the central square instead of a crop" },
+	/* would change the result, and are not there */
+	{ "time_steps", DN_KEY_ONLY, .def = "1" },
+	{ "clip", DN_KEY_ONLY, .def = "0" },
+	{ "notruth", DN_KEY_ONLY, .def = "0" },
+	{ "label_smooth_eps", DN_KEY_ONLY, .def = "0" },
+	{ "mixup", DN_KEY_ONLY, .def = "0" },
+	{ "cutmix", DN_KEY_ONLY, .def = "0" },
+	{ "mosaic", DN_KEY_ONLY, .def = "0" },
+	{ "blur", DN_KEY_ONLY, .def = "0" },
+	{ "gaussian_noise", DN_KEY_ONLY, .def = "0" },
+	{ "dynamic_minibatch", DN_KEY_ONLY, .def = "0" },
+	{ "ema_alpha", DN_KEY_ONLY, .def = "0" },
+	{ "loss_scale", DN_KEY_ONLY, .def = "1" },
+	{ "track", DN_KEY_ONLY, .def = "0" },
+	{ "contrastive", DN_KEY_ONLY, .def = "0" },
+	{ "unsupervised", DN_KEY_ONLY, .def = "0" },
+	{ "adversarial_lr", DN_KEY_ONLY, .def = "0" },
+	{ "attention", DN_KEY_ONLY, .def = "0" },
+	{ "try_fix_nan", DN_KEY_ONLY, .def = "0" },
+	{ "weights_reject_freq", DN_KEY_ONLY, .def = "0" },
+	/* without effect on a net of this version */
+	{ "letter_box", .kind = DN_KEY_NOTHING },
+	{ "mosaic_bound", .kind = DN_KEY_NOTHING },
+	{ "resize_step", .kind = DN_KEY_NOTHING },
+	{ "seq_scales", .kind = DN_KEY_NOTHING },
+	{ "optimized_memory", .kind = DN_KEY_NOTHING },
+	{ "workspace_size_limit_MB", .kind = DN_KEY_NOTHING },
+	{ "use_cuda_graph", .kind = DN_KEY_NOTHING },
+	{ "augment_speed", .kind = DN_KEY_NOTHING },
+	{ "sequential_subdivisions", .kind = DN_KEY_NOTHING },
+	{ "contrastive_jit_flip", .kind = DN_KEY_NOTHING },
+	{ "contrastive_color", .kind = DN_KEY_NOTHING },
+	{ "max_chart_loss", .kind = DN_KEY_NOTHING },
+	{ "show_receptive_field", .kind = DN_KEY_NOTHING },
+	{ "equidistant_point", .kind = DN_KEY_NOTHING },
+	{ "seen", .kind = DN_KEY_NOTHING },
+	{ "badlabels_rejection_percentage", .kind = DN_KEY_NOTHING },
+	{ "num_sigmas_reject_badlabels", .kind = DN_KEY_NOTHING },
+	{ .key = NULL },
 };
 
 static const struct {
@@ -72,7 +108,7 @@ static const struct {
 
 static int policy_read(struct dn_hyper *h, struct dn_section *s)
 {
-	const char *name = dn_section_text(s, "policy", "constant");
+	const char *name = dn_key_text(s, "policy");
 	int i;
 
 	for (i = 0; i < DN_N(policies); i++)
@@ -90,10 +126,10 @@ static int policy_read(struct dn_hyper *h, struct dn_section *s)
 static int steps_read(struct dn_hyper *h, struct dn_section *s)
 {
 	int n_scales;
-	int err = dn_section_ints(s, "steps", &h->steps, &h->n_steps);
+	int err = dn_key_ints(s, "steps", &h->steps, &h->n_steps);
 
 	if (!err)
-		err = dn_section_floats(s, "scales", &h->scales, &n_scales);
+		err = dn_key_floats(s, "scales", &h->scales, &n_scales);
 	if (err || h->policy != DN_STEPS)
 		return err;
 	if (!h->n_steps || !n_scales)
@@ -110,13 +146,12 @@ static int steps_read(struct dn_hyper *h, struct dn_section *s)
 
 static int sgdr_read(struct dn_hyper *h, struct dn_section *s)
 {
-	const int64_t far = (int64_t)1 << 53;
-	int err = dn_section_float(s, "learning_rate_min", .00001, &h->rate_min);
+	int err = dn_key_float(s, "learning_rate_min", &h->rate_min);
 
 	if (!err)
-		err = dn_section_int(s, "sgdr_cycle", h->max_batches, 0, far, &h->cycle);
+		err = dn_key_int_or(s, "sgdr_cycle", h->max_batches, &h->cycle);
 	if (!err)
-		err = dn_section_int(s, "sgdr_mult", 2, 1, 1 << 9, &h->cycle_mult);
+		err = dn_key_int(s, "sgdr_mult", &h->cycle_mult);
 	if (err || h->policy != DN_SGDR)
 		return err;
 	if (h->cycle < 1)
@@ -127,17 +162,17 @@ static int sgdr_read(struct dn_hyper *h, struct dn_section *s)
 static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 {
 	static const char *const names[] = { [DN_SGD] = "sgd", [DN_ADAM] = "adam", [DN_ADAMW] = "adamw" };
-	const char *name = dn_section_text(s, "optimizer", NULL);
+	const char *name = dn_key_text(s, "optimizer");
 	int64_t adam;
 	int i;
-	int err = dn_section_int(s, "adam", 0, 0, 1, &adam);
+	int err = dn_key_int(s, "adam", &adam);
 
 	if (!err)
-		err = dn_section_float(s, "B1", .9, &h->beta1);
+		err = dn_key_float(s, "B1", &h->beta1);
 	if (!err)
-		err = dn_section_float(s, "B2", .999, &h->beta2);
+		err = dn_key_float(s, "B2", &h->beta2);
 	if (!err)
-		err = dn_section_float(s, "eps", 1e-7, &h->eps);
+		err = dn_key_float(s, "eps", &h->eps);
 	if (err)
 		return err;
 	h->optimizer = adam ? DN_ADAM : DN_SGD;
@@ -165,27 +200,26 @@ static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 
 int hyper_read(struct dn_hyper *h, struct dn_section *s)
 {
-	const int64_t far = (int64_t)1 << 53; /* batch numbers stay exact as doubles */
 	int err = policy_read(h, s);
 
 	if (!err)
-		err = dn_section_float(s, "learning_rate", .001, &h->learning_rate);
+		err = dn_key_float(s, "learning_rate", &h->learning_rate);
 	if (!err)
-		err = dn_section_float(s, "momentum", .9, &h->momentum);
+		err = dn_key_float(s, "momentum", &h->momentum);
 	if (!err)
-		err = dn_section_float(s, "decay", .0001, &h->decay);
+		err = dn_key_float(s, "decay", &h->decay);
 	if (!err)
-		err = dn_section_int(s, "burn_in", 0, 0, far, &h->burn_in);
+		err = dn_key_int(s, "burn_in", &h->burn_in);
 	if (!err)
-		err = dn_section_int(s, "max_batches", 0, 0, far, &h->max_batches);
+		err = dn_key_int(s, "max_batches", &h->max_batches);
 	if (!err)
-		err = dn_section_int(s, "step", 1, h->policy == DN_STEP ? 1 : -far, far, &h->step);
+		err = dn_key_int_in(s, "step", h->policy == DN_STEP ? 1 : -FAR, FAR, &h->step);
 	if (!err)
-		err = dn_section_float(s, "power", 4, &h->power);
+		err = dn_key_float(s, "power", &h->power);
 	if (!err)
-		err = dn_section_float(s, "scale", 1, &h->scale);
+		err = dn_key_float(s, "scale", &h->scale);
 	if (!err)
-		err = dn_section_float(s, "gamma", 1, &h->gamma);
+		err = dn_key_float(s, "gamma", &h->gamma);
 	if (!err)
 		err = steps_read(h, s);
 	if (!err)
@@ -199,16 +233,15 @@ int hyper_read(struct dn_hyper *h, struct dn_section *s)
 
 static int input_read(struct dn_net *net, struct dn_section *s)
 {
-	const int64_t side = 1 << 24;
 	int64_t n = 0;
-	int err = dn_section_int(s, "width", 0, 0, side, &net->w);
+	int err = dn_key_int(s, "width", &net->w);
 
 	if (!err)
-		err = dn_section_int(s, "height", 0, 0, side, &net->h);
+		err = dn_key_int(s, "height", &net->h);
 	if (!err)
-		err = dn_section_int(s, "channels", 0, 0, side, &net->c);
+		err = dn_key_int(s, "channels", &net->c);
 	if (!err)
-		err = dn_section_int(s, "inputs", 0, 0, NET_MAX_COUNT, &n);
+		err = dn_key_int(s, "inputs", &n);
 	if (err)
 		return err;
 	if (net->w || net->h || net->c) {
@@ -237,7 +270,7 @@ static int input_read(struct dn_net *net, struct dn_section *s)
 static int random_read(struct dn_net *net, struct dn_section *s)
 {
 	int64_t random;
-	int err = dn_section_int(s, "random", 0, 0, 1, &random);
+	int err = dn_key_int(s, "random", &random);
 
 	if (!err && random && net->opt.train && !net->opt.multi_scale)
 		return dn_section_fail(s, "random", -ENOTSUP, "random=1 is not supported in this version, only 0");
@@ -256,13 +289,12 @@ int net_keys_read(struct dn_net *net)
 	if (!err)
 		err = random_read(net, s);
 	if (!err)
-		err = dn_section_int(s, "legacy_bn", 0, 0, 1, &legacy);
+		err = dn_key_int(s, "legacy_bn", &legacy);
 	if (!err)
-		err = dn_keys_fixed(s, fixed, DN_N(fixed));
+		err = dn_keys_only(s);
 	if (err)
 		return err;
 	net->opt.legacy_bn |= legacy != 0;
-	dn_keys_ignore(s, ignored, DN_N(ignored));
 	return 0;
 }
 
@@ -290,10 +322,10 @@ int net_batches(struct dn_net *net)
 	const struct dn_net_options *o = &net->opt;
 	struct dn_section *s = net->cfg->net;
 	int64_t batch;
-	int err = dn_section_int(s, "batch", 1, 1, most, &batch);
+	int err = dn_key_int(s, "batch", &batch);
 
 	if (!err)
-		err = dn_section_int(s, "subdivisions", 1, 1, most, &net->subdivisions);
+		err = dn_key_int(s, "subdivisions", &net->subdivisions);
 	if (err)
 		return err;
 	if (o->world < 1 || o->rank < 0 || o->rank >= o->world)

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/option.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -23,6 +24,7 @@
 #include "io/json.h"
 #include "io/state.h"
 #include "io/weights.h"
+#include "plugin/headers.h"
 #include "plugin/verb.h"
 #include "train/local.h"
 #include "train/loop.h"
@@ -33,12 +35,14 @@ extern "C" {
 #endif
 
 #define DN_PLUGIN_ABI 1u /* +1 when a member changes meaning; new members go at the end only */
+/* What host and plugin must agree in: switches that change struct layout or the runtime, and the headers included above, of which
+ * DN_HEADERS is a hash. make writes it into plugin/headers.h. */
 #ifdef __SANITIZE_ADDRESS__
-#define DN_BUILD_TAG "asan"
+#define DN_BUILD_TAG "asan " DN_HEADERS
 #elif defined(__SANITIZE_THREAD__)
-#define DN_BUILD_TAG "tsan"
+#define DN_BUILD_TAG "tsan " DN_HEADERS
 #else
-#define DN_BUILD_TAG "plain" /* switches that change struct layout or the runtime */
+#define DN_BUILD_TAG "plain " DN_HEADERS
 #endif
 
 struct dn_run {		  /* a command that runs a net, as the core knows it */

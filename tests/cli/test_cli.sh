@@ -65,7 +65,7 @@ expect 0 'Activations of a cfg: ' help
 expect 0 '-save_every N|Nm' help train
 expect 0 'usage: darknet classifier valid' help classifier
 expect 0 'usage: darknet net CFG' net --help
-expect 2 'no verb nonsense' help nonsense
+expect 2 'no verb or section nonsense' help nonsense
 expect 0 'darknet-fsdp ' --version
 
 # --- flags stand anywhere, and before the verb ---
@@ -220,9 +220,7 @@ expect 1 'no file nosuch.so' forward "$tmp/ok.cfg" "$tmp/a.weights" "$tmp/x.npy"
 expect 1 'No such file' forward "$tmp/ok.cfg" "$tmp/a.weights" "$tmp/x.npy" "$tmp/y.npy" -plugin "$tmp/nosuch.so"
 mkdir "$tmp/plugins"
 export DARKNET_PLUGIN_PATH=$tmp/plugins
-build=plain
-"$bin" --version | grep -q 'asan build' && build=asan
-"$bin" --version | grep -q 'tsan build' && build=tsan
+build=$("$bin" --version | sed 's/.*, \(.*\) build$/\1/')
 make_plugin() { # NAME C-TEXT
 	printf '%s\n' "$2" > "$tmp/$1.c"
 	gcc -std=gnu11 -shared -fPIC -Isrc -o "$tmp/plugins/$1.so" "$tmp/$1.c" || exit 1
@@ -243,6 +241,7 @@ body() { # NAME ABI BUILD
 make_plugin good "$(body good DN_PLUGIN_ABI "\"$build\"")"
 make_plugin newer "$(body newer 99 "\"$build\"")"
 make_plugin other "$(body other DN_PLUGIN_ABI '"strange"')"
+make_plugin stale "$(body stale DN_PLUGIN_ABI "\"${build% *} 0123456789abcdef\"")" # built from other headers
 make_plugin renamed "$(body another DN_PLUGIN_ABI "\"$build\"")"
 make_plugin convolutional "$(body convolutional DN_PLUGIN_ABI "\"$build\"")"
 make_plugin foreign 'int nothing_of_ours;'
@@ -256,6 +255,7 @@ run_with 0 'Done!' good
 run_with 0 'Done!' "$tmp/plugins/good.so"
 run_with 1 'plugin interface 99 found, 1 wanted' newer
 run_with 1 'a "strange" build found' other
+run_with 1 "a \"${build% *} 0123456789abcdef\" build found" stale
 run_with 1 'calls itself another' renamed
 run_with 1 'is taken' convolutional
 run_with 1 'dn_plugin_entry is missing' foreign

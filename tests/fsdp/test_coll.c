@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 #include "ranks.h"
+#include "comm/collective.h"
 
 struct job {
 	struct fsdp_hub *hub;

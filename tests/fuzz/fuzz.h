@@ -1,6 +1,7 @@
 /* What the fuzzers share: a file with the bytes under test, and making the first corpus: `fuzz_X -seeds FOLDER`. */
 #ifndef DN_TESTS_FUZZ_H
 #define DN_TESTS_FUZZ_H
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +22,9 @@ static void fuzz_silent(void *arg, const char *line)
 
 static inline void fuzz_put(const char *path, const void *p, size_t n)
 {
-	FILE *f = fopen(path, "wb");
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
-	if (!f || fwrite(p, 1, n, f) != n || fclose(f))
+	if (fd < 0 || write(fd, p, n) != (ssize_t)n || close(fd))
 		abort();
 }
 
@@ -35,15 +36,19 @@ static inline void fuzz_seed(const char *folder, const char *name, const void *p
 	fuzz_put(path, p, n);
 }
 
-/* A name for the file under test, in a folder of this process. */
+/* A name for the file under test, below $FUZZ_TMP, which scripts/fuzz.sh lets lie in memory. */
 static inline const char *fuzz_path(const char *name)
 {
 	static char folder[64], path[128];
 
 	if (!folder[0]) {
-		snprintf(folder, sizeof(folder), "/tmp/fuzz.XXXXXX");
-		if (!mkdtemp(folder))
+		const char *tmp = getenv("FUZZ_TMP");
+
+		snprintf(folder, sizeof(folder), "%.40s/fuzz.XXXXXX", tmp ? tmp : "/dev/shm");
+		if (!mkdtemp(folder)) {
+			perror(folder);
 			abort();
+		}
 	}
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
 	return path;

@@ -61,12 +61,9 @@ static bool is_plugin(const char *section)
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	for (int train = 0; train < 2; train++) {
-		const struct dn_net_options opt = { .world = 1,
-						    .train = train,
-						    .seed = 7,
-						    .keep_output = -1,
-						    .multi_scale = train,
-						    .cfg_batch_optional = !train };
+		const struct dn_net_options opt = {
+			.world = 1, .train = train, .seed = 7, .multi_scale = train, .cfg_batch_optional = !train
+		};
 		struct dn_cfg *cfg = NULL;
 		struct dn_net *net = NULL;
 		char *plain;

@@ -3,7 +3,7 @@
 #include <mpi.h>
 #include <string.h>
 #include "../check.h"
-#include "comm/coll.h"
+#include "comm/collective.h"
 
 static int rank, world;
 static struct dn_device *dev;

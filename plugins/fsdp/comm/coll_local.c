@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include "comm/coll.h"
+#include "comm/channel.h"
 
 #define RING 64u /* messages of a pair under way */
 

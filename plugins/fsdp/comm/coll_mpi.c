@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <mpi.h>
 #include <string.h>
-#include "comm/coll.h"
+#include "comm/channel.h"
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request handle does not fit");
 

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "comm/coll.h"
+#include "comm/collective.h"
 #include "comm/watch.h"
 
 #define MESSAGE_FLOATS ((int64_t)(FSDP_MESSAGE_MAX / sizeof(float)))
@@ -16,9 +16,7 @@
 
 static const char *process_trouble(const struct fsdp_channel *c, int rank)
 {
-	char s = c->pids && c->pids[rank] && rank != c->rank ? fsdp_process_state(c->pids[rank], NULL) : 'R';
-
-	return !s || s == 'Z' || s == 'X' ? " (gone)" : s == 'T' || s == 't' ? " (stopped)" : "";
+	return c->pids && c->pids[rank] && rank != c->rank ? dn_process_trouble(c->pids[rank]) : NULL;
 }
 
 void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, int peer), const void *arg, char *out, size_t cap)
@@ -32,7 +30,7 @@ void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, in
 		return;
 	}
 	for (int q = 0; q < c->world; q++) {
-		n_dead += *process_trouble(c, q) ? 1 : 0;
+		n_dead += process_trouble(c, q) != NULL;
 		n_late += q != c->rank && late(arg, q);
 	}
 	if (cap)
@@ -40,13 +38,14 @@ void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, in
 	for (int q = 0; q < c->world && at < cap; q++) {
 		const char *why = process_trouble(c, q);
 
-		if (n_dead ? !*why : q == c->rank || !late(arg, q))
+		if (n_dead ? !why : q == c->rank || !late(arg, q))
 			continue;
 		if (named++ == NAMED_RANKS) {
 			snprintf(out + at, cap - at, " and %d more", (n_dead ? n_dead : n_late) - NAMED_RANKS);
 			return;
 		}
-		at += (size_t)snprintf(out + at, cap - at, "%s%d%s", named == 1 ? "waiting for rank " : ", ", q, why);
+		at += (size_t)snprintf(out + at, cap - at, why ? "%s%d (%s)" : "%s%d", named == 1 ? "waiting for rank " : ", ", q,
+				       why);
 	}
 }
 

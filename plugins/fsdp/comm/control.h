@@ -4,7 +4,7 @@
  */
 #ifndef FSDP_CONTROL_H
 #define FSDP_CONTROL_H
-#include "comm/coll.h"
+#include "comm/channel.h"
 
 struct fsdp_control_header {
 	uint32_t kind;

@@ -6,8 +6,6 @@
 #define FSDP_WATCH_H
 #include "plugin/plugin.h"
 
-#define FSDP_WATCH_DEPTH 8
-
 struct fsdp_watch;
 /** fsdp_watch_start() - the thread, and this rank's presence file; start-up may last @timeout_ms (0 = for ever) from now on */
 int fsdp_watch_start(struct fsdp_watch **out, const struct dn_launch *l, int64_t timeout_ms);
@@ -18,6 +16,4 @@ void fsdp_watch_limit(struct fsdp_watch *w, const char *what, int64_t ms, int st
 /** fsdp_watch_pause_ms() - how long this process stood still until a few seconds ago at most (stopped and continued), 0 = not */
 int64_t fsdp_watch_pause_ms(struct fsdp_watch *w);
 void fsdp_watch_stop(struct fsdp_watch *w); /* joins the thread; NULL is legal */
-/** fsdp_process_state() - letter of /proc/PID/stat, 0 = gone, '?' = unknown; *ppid (may be NULL) the parent */
-char fsdp_process_state(int pid, int *ppid);
 #endif

@@ -3,7 +3,7 @@
  */
 #ifndef FSDP_RUNTIME_H
 #define FSDP_RUNTIME_H
-#include "comm/coll.h"
+#include "comm/collective.h"
 #include "plan/plan.h"
 
 enum fsdp_block_state { FSDP_SHARDED, FSDP_GATHERING, FSDP_GATHERED };

@@ -15,9 +15,14 @@ static int act_of_x(struct dn_layer *l, const struct dn_pass *pass)
 	return err ? err : be->bias_act(l->net->compute, l->batch, l->outputs, 1, l->output, NULL, l->act);
 }
 
+static const struct dn_key_rule keys[] = {
+	{ "activation", DN_KEY_TEXT, "linear", .help = "applied to the output", .names = dn_act_names },
+	{ .key = NULL },
+};
+
 static int activation_setup(struct dn_layer *l, struct dn_section *s)
 {
-	int err = dn_layer_activation(l, s, "linear");
+	int err = dn_layer_activation(l, s);
 
 	return err ? err : layer_same_out(l);
 }
@@ -57,6 +62,8 @@ static int logistic_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops activation_layer = {
 	.name = "activation",
+	.summary = "an activation by itself",
+	.keys = keys,
 	.setup = activation_setup,
 	.forward = act_of_x,
 	.backward = activation_backward,
@@ -64,6 +71,7 @@ const struct dn_layer_ops activation_layer = {
 
 const struct dn_layer_ops logistic_layer = {
 	.name = "logistic",
+	.summary = "the logistic function with its cross entropy as loss",
 	.setup = logistic_setup,
 	.forward = logistic_forward,
 	.backward = logistic_backward,

@@ -26,6 +26,7 @@ static int avgpool_backward(struct dn_layer *l, const struct dn_pass *pass)
 const struct dn_layer_ops avgpool_layer = {
 	.name = "avgpool",
 	.alias = "avg",
+	.summary = "the mean of each channel",
 	.setup = avgpool_setup,
 	.forward = avgpool_forward,
 	.backward = avgpool_backward,

@@ -4,13 +4,18 @@
 
 #include "graph/layers/layers_priv.h"
 
+static const struct dn_key_rule keys[] = {
+	{ "biases", DN_KEY_INT, "0", 0, 1, .help = "1: has biases, as newer forks of Darknet do" },
+	{ .key = NULL },
+};
+
 static int batchnorm_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct layer_norm *nm = layer_priv(l, sizeof(*nm));
 	const bool image = l->w > 0;
 	struct dn_param *biases = NULL;
 	int64_t with;
-	int err = nm ? dn_section_int(s, "biases", 0, 0, 1, &with) : -ENOMEM;
+	int err = nm ? dn_key_int(s, "biases", &with) : -ENOMEM;
 
 	if (!err)
 		err = dn_layer_set_out(l, image ? l->w : 1, image ? l->h : 1, l->c);
@@ -39,6 +44,8 @@ static int batchnorm_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops batchnorm_layer = {
 	.name = "batchnorm",
+	.summary = "batch normalisation of each channel",
+	.keys = keys,
 	.setup = batchnorm_setup,
 	.forward = batchnorm_forward,
 	.backward = batchnorm_backward,

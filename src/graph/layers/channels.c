@@ -18,20 +18,28 @@ static int64_t pixels(const struct dn_layer *l)
 	return l->out_w * l->out_h;
 }
 
+static const struct dn_key_rule keys[] = {
+	{ "alpha", DN_KEY_FLOAT, "1e-4", .help = "factor of the sum" },
+	{ "beta", DN_KEY_FLOAT, ".75", .help = "exponent" },
+	{ "kappa", DN_KEY_FLOAT, "1", .help = "added to the sum" },
+	{ "size", DN_KEY_INT, "5", 1, 1 << 24, .help = "channels in the window, which is centred" },
+	{ .key = NULL },
+};
+
 static int lrn_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct lrn *n = layer_priv(l, sizeof(*n));
 	double alpha, beta, kappa;
 	int64_t size;
 	size_t bytes;
-	int err = n ? dn_section_float(s, "alpha", 1e-4, &alpha) : -ENOMEM;
+	int err = n ? dn_key_float(s, "alpha", &alpha) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_float(s, "beta", .75, &beta);
+		err = dn_key_float(s, "beta", &beta);
 	if (!err)
-		err = dn_section_float(s, "kappa", 1, &kappa);
+		err = dn_key_float(s, "kappa", &kappa);
 	if (!err)
-		err = dn_section_int(s, "size", 5, 1, 1 << 24, &size);
+		err = dn_key_int(s, "size", &size);
 	if (!err)
 		err = dn_layer_need(l, lrn_forward);
 	if (!err)
@@ -105,6 +113,8 @@ static int l2norm_backward(struct dn_layer *l, const struct dn_pass *pass)
 const struct dn_layer_ops lrn_layer = {
 	.name = "normalization",
 	.alias = "lrn",
+	.summary = "x / (kappa + alpha * sum of squares over size channels)^beta",
+	.keys = keys,
 	.setup = lrn_setup,
 	.forward = lrn_forward,
 	.backward = lrn_backward,
@@ -113,6 +123,7 @@ const struct dn_layer_ops lrn_layer = {
 
 const struct dn_layer_ops l2norm_layer = {
 	.name = "l2norm",
+	.summary = "each pixel divided by its norm over the channels",
 	.setup = l2norm_setup,
 	.forward = l2norm_forward,
 	.backward = l2norm_backward,

@@ -13,6 +13,13 @@ struct connected {
 	float *pre; /* [n, outputs] before the activation, NULL: output */
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "output", DN_KEY_INT, "1", 1, (int64_t)1 << 32, .help = "number of outputs" },
+	{ "batch_normalize", DN_KEY_INT, "0", 0, 1, .help = "1: normalise before the activation" },
+	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
+	{ .key = NULL },
+};
+
 static int connected_params(struct dn_layer *l)
 {
 	struct connected *cn = l->priv;
@@ -38,12 +45,12 @@ static int connected_setup(struct dn_layer *l, struct dn_section *s)
 	struct connected *cn = layer_priv(l, sizeof(*cn));
 	const int source = l->inputs_of[0].layer;
 	int64_t outputs, norm;
-	int err = cn ? dn_section_int(s, "output", 1, 1, (int64_t)1 << 32, &outputs) : -ENOMEM;
+	int err = cn ? dn_key_int(s, "output", &outputs) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_int(s, "batch_normalize", 0, 0, 1, &norm);
+		err = dn_key_int(s, "batch_normalize", &norm);
 	if (!err)
-		err = dn_layer_activation(l, s, "logistic");
+		err = dn_layer_activation(l, s);
 	if (!err)
 		err = dn_layer_set_out(l, 1, 1, outputs);
 	if (!err)
@@ -104,6 +111,8 @@ static int connected_backward(struct dn_layer *l, const struct dn_pass *pass)
 const struct dn_layer_ops connected_layer = {
 	.name = "connected",
 	.alias = "conn",
+	.summary = "act(norm(W x)) or act(W x + b) over the whole input",
+	.keys = keys,
 	.setup = connected_setup,
 	.forward = connected_forward,
 	.backward = connected_backward,

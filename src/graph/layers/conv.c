@@ -21,52 +21,75 @@ struct conv {
 	bool packed_valid;
 };
 
-static const struct dn_key_fixed fixed[] = {
-	{ "bin_output", 0 },   { "antialiasing", 0 }, { "cbn", 0 },	{ "assisted_excitation", 0 },
-	{ "coordconv", 0 },    { "sway", 0 },	      { "rotate", 0 },	{ "stretch", 0 },
-	{ "stretch_sway", 0 }, { "grad_centr", 0 },   { "reverse", 0 },
+static const struct dn_key_rule keys[] = {
+	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
+	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the square kernel" },
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the kernel" },
+	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides",
+	  .otherwise = "stride" },
+	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .otherwise = "stride" },
+	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is dilation * (size / 2)" },
+	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "zeros on each side, without pad=1" },
+	{ "groups", DN_KEY_INT, "1", 1, 1 << 24, .help = "cuts input and output channels into parts of their own" },
+	{ "dilation", DN_KEY_INT, "1", 1, 1 << 24, .help = "distance of the kernel's taps" },
+	{ "batch_normalize", DN_KEY_INT, "0", 0, 1, .help = "1: normalise before the activation" },
+	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
+	{ "flipped", DN_KEY_INT, "0", 0, 1, .help = "1: the matrix lies transposed in .weights files" },
+	{ "binary", DN_KEY_INT, "0", 0, 1, .help = "1: weights are binarised in forward" },
+	{ "xnor", DN_KEY_INT, "0", 0, 1, .help = "1: weights and input are binarised in forward" },
+	{ "bin_output", DN_KEY_ONLY, .def = "0" },
+	{ "antialiasing", DN_KEY_ONLY, .def = "0" },
+	{ "cbn", DN_KEY_ONLY, .def = "0" },
+	{ "assisted_excitation", DN_KEY_ONLY, .def = "0" },
+	{ "coordconv", DN_KEY_ONLY, .def = "0" },
+	{ "sway", DN_KEY_ONLY, .def = "0" },
+	{ "rotate", DN_KEY_ONLY, .def = "0" },
+	{ "stretch", DN_KEY_ONLY, .def = "0" },
+	{ "stretch_sway", DN_KEY_ONLY, .def = "0" },
+	{ "grad_centr", DN_KEY_ONLY, .def = "0" },
+	{ "reverse", DN_KEY_ONLY, .def = "0" },
+	{ "dot", .kind = DN_KEY_NOTHING },
+	{ "angle", .kind = DN_KEY_NOTHING },
+	{ "stream", .kind = DN_KEY_NOTHING },
+	{ "wait_stream", .kind = DN_KEY_NOTHING },
+	{ .key = NULL },
 };
-static const char *const ignored[] = { "dot", "angle", "stream", "wait_stream" };
 
 static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 {
 	struct conv *cv = l->priv;
 	struct dn_conv_desc *d = &cv->desc;
-	const int64_t most = 1 << 24;
 	int64_t pad, padding, sx, sy, norm, flip, binary, xnor;
-	int err = dn_section_int(s, "filters", 1, 1, most, &d->k);
+	int err = dn_key_int(s, "filters", &d->k);
 
 	if (!err)
-		err = dn_section_int(s, "size", 1, 1, 1 << 15, &d->size);
+		err = dn_key_int(s, "size", &d->size);
 	if (!err)
-		err = dn_section_int(s, "stride", 1, 1, most, &d->stride);
+		err = dn_key_int(s, "stride", &d->stride);
 	if (!err)
-		err = dn_section_int(s, "stride_x", d->stride, 1, most, &sx);
+		err = dn_key_int_or(s, "stride_x", d->stride, &sx);
 	if (!err)
-		err = dn_section_int(s, "stride_y", d->stride, 1, most, &sy);
+		err = dn_key_int_or(s, "stride_y", d->stride, &sy);
 	if (!err)
-		err = dn_section_int(s, "pad", 0, 0, 1, &pad);
+		err = dn_key_int(s, "pad", &pad);
 	if (!err)
-		err = dn_section_int(s, "padding", 0, 0, most, &padding);
+		err = dn_key_int(s, "padding", &padding);
 	if (!err)
-		err = dn_section_int(s, "groups", 1, 1, most, &d->groups);
+		err = dn_key_int(s, "groups", &d->groups);
 	if (!err)
-		err = dn_section_int(s, "dilation", 1, 1, most, &d->dilation);
+		err = dn_key_int(s, "dilation", &d->dilation);
 	if (!err)
-		err = dn_section_int(s, "batch_normalize", 0, 0, 1, &norm);
+		err = dn_key_int(s, "batch_normalize", &norm);
 	if (!err)
-		err = dn_section_int(s, "flipped", 0, 0, 1, &flip);
+		err = dn_key_int(s, "flipped", &flip);
 	if (!err)
-		err = dn_section_int(s, "binary", 0, 0, 1, &binary);
+		err = dn_key_int(s, "binary", &binary);
 	if (!err)
-		err = dn_section_int(s, "xnor", 0, 0, 1, &xnor);
+		err = dn_key_int(s, "xnor", &xnor);
 	if (!err)
-		err = dn_layer_activation(l, s, "logistic");
-	if (!err)
-		err = dn_keys_fixed(s, fixed, DN_N(fixed));
+		err = dn_layer_activation(l, s);
 	if (err)
 		return err;
-	dn_keys_ignore(s, ignored, DN_N(ignored));
 	if (sx != sy)
 		return dn_section_fail(s, "stride_x", -ENOTSUP,
 				       "stride_x=%lld stride_y=%lld: different strides are not supported in "
@@ -277,6 +300,8 @@ static void conv_destroy(struct dn_layer *l)
 const struct dn_layer_ops conv_layer = {
 	.name = "convolutional",
 	.alias = "conv",
+	.summary = "act(norm(x * w)) or act(x * w + b), zero padding",
+	.keys = keys,
 	.setup = conv_setup,
 	.forward = conv_forward,
 	.backward = conv_backward,

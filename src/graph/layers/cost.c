@@ -19,9 +19,18 @@ static const struct {
 	{ "smooth", DN_COST_SMOOTH }, { "L1", DN_COST_L1 },   { "wgan", DN_COST_WGAN },
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "type", DN_KEY_TEXT, "sse", .help = "sse, seg, masked, smooth, L1 or wgan" },
+	{ "scale", DN_KEY_FLOAT, "1", .help = "factor on the gradient, not on the loss" },
+	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here" },
+	{ "thresh", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ .key = NULL },
+};
+
 static int cost_type(struct dn_section *s, enum dn_cost *out)
 {
-	const char *type = dn_section_text(s, "type", "sse");
+	const char *type = dn_key_text(s, "type");
 
 	for (int i = 0; i < DN_N(types); i++)
 		if (!strcmp(type, types[i].name)) {
@@ -34,25 +43,18 @@ static int cost_type(struct dn_section *s, enum dn_cost *out)
 /* Darknet reads these three on a GPU only, so a net that is trained here must be told that they do nothing. */
 static int cost_without_effect(struct dn_layer *l, struct dn_section *s)
 {
-	static const struct dn_key_fixed keys[] = { { "ratio", 0 }, { "noobj", 1 }, { "thresh", 0 } };
+	static const char *const names[] = { "ratio", "noobj", "thresh" };
+	int err = 0;
 
-	for (int i = 0; i < DN_N(keys); i++) {
-		double v;
-		int err = dn_section_float(s, keys[i].key, keys[i].only, &v);
-
-		if (err)
-			return err;
-		if (l->net->opt.train && (v < keys[i].only || v > keys[i].only))
-			dn_warn("%s:%d: [cost] %s=%g has no effect", s->file->path, dn_section_find(s, keys[i].key)->line,
-				keys[i].key, v);
-	}
-	return 0;
+	for (int i = 0; i < DN_N(names) && !err; i++)
+		err = dn_key_no_effect(s, names[i], l->net->opt.train);
+	return err;
 }
 
 static int cost_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct cost *co = layer_priv(l, sizeof(*co));
-	int err = co ? dn_section_float(s, "scale", 1, &co->scale) : -ENOMEM;
+	int err = co ? dn_key_float(s, "scale", &co->scale) : -ENOMEM;
 
 	if (!err)
 		err = cost_type(s, &co->kind);
@@ -84,6 +86,8 @@ static int cost_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops cost_layer = {
 	.name = "cost",
+	.summary = "a loss on the output of the layer before",
+	.keys = keys,
 	.setup = cost_setup,
 	.forward = cost_forward,
 	.backward = cost_backward,

@@ -10,26 +10,34 @@ struct crop {
 	struct dn_crop_desc desc;
 };
 
-static const struct dn_key_fixed fixed[] = { { "angle", 0 }, { "saturation", 1 }, { "exposure", 1 } };
+static const struct dn_key_rule keys[] = {
+	{ "crop_width", DN_KEY_INT, "1", 1, 1 << 24, .help = "width of the window" },
+	{ "crop_height", DN_KEY_INT, "1", 1, 1 << 24, .help = "height of the window" },
+	{ "flip", DN_KEY_INT, "0", 0, 1, .help = "1: training mirrors one image of two, drawn" },
+	{ "noadjust", DN_KEY_INT, "0", 0, 1, .help = "1: values stay; 0: x becomes 2x - 1" },
+	{ "shift", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ "angle", DN_KEY_ONLY, .def = "0" },
+	{ "saturation", DN_KEY_ONLY, .def = "1" },
+	{ "exposure", DN_KEY_ONLY, .def = "1" },
+	{ .key = NULL },
+};
 
 static int crop_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct crop *cr = layer_priv(l, sizeof(*cr));
 	struct dn_crop_desc *d = cr ? &cr->desc : NULL;
 	int64_t flip, noadjust;
-	double shift;
-	int err = cr ? dn_section_int(s, "crop_width", 1, 1, 1 << 24, &d->ow) : -ENOMEM;
+	int err = cr ? dn_key_int(s, "crop_width", &d->ow) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_int(s, "crop_height", 1, 1, 1 << 24, &d->oh);
+		err = dn_key_int(s, "crop_height", &d->oh);
 	if (!err)
-		err = dn_section_int(s, "flip", 0, 0, 1, &flip);
+		err = dn_key_int(s, "flip", &flip);
 	if (!err)
-		err = dn_section_int(s, "noadjust", 0, 0, 1, &noadjust);
+		err = dn_key_int(s, "noadjust", &noadjust);
 	if (!err)
-		err = dn_section_float(s, "shift", 0, &shift);
-	if (!err)
-		err = dn_keys_fixed(s, fixed, DN_N(fixed));
+		err = dn_key_no_effect(s, "shift",
+				       l->net->opt.train); /* stock cfgs have it; on a CPU Darknet does nothing with it */
 	if (!err)
 		err = layer_needs_image(l);
 	if (!err)
@@ -41,8 +49,6 @@ static int crop_setup(struct dn_layer *l, struct dn_section *s)
 				       "layer %d: a window of %lld x %lld is "
 				       "larger than the input of %lld x %lld",
 				       l->index, (long long)d->ow, (long long)d->oh, (long long)l->w, (long long)l->h);
-	if (l->net->opt.train && (shift < 0 || shift > 0)) /* stock cfgs have it, and on a CPU Darknet does nothing with it */
-		dn_warn("%s:%d: [crop] shift=%g has no effect", s->file->path, dn_section_find(s, "shift")->line, shift);
 	d->n = l->batch;
 	d->c = l->c;
 	d->h = l->h;
@@ -78,6 +84,8 @@ static int crop_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops crop_layer = {
 	.name = "crop",
+	.summary = "a window of each image: drawn while training, else the central one",
+	.keys = keys,
 	.setup = crop_setup,
 	.forward = crop_forward,
 	.backward = crop_backward,

@@ -15,25 +15,36 @@ struct deconv {
 	float *dx;	/* [n, inputs] what is added to delta; the op overwrites */
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
+	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the square kernel" },
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 15, .help = "distance of the input's pixels in the output" },
+	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is size / 2" },
+	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "pixels cut off on each side, without pad=1" },
+	{ "batch_normalize", DN_KEY_INT, "0", 0, 1, .help = "1: normalise before the activation" },
+	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
+	{ .key = NULL },
+};
+
 static int deconv_keys(struct dn_layer *l, struct dn_section *s)
 {
 	struct deconv *dc = l->priv;
 	struct dn_conv_desc *d = &dc->desc;
 	int64_t pad, padding, norm;
-	int err = dn_section_int(s, "filters", 1, 1, 1 << 24, &d->c);
+	int err = dn_key_int(s, "filters", &d->c);
 
 	if (!err)
-		err = dn_section_int(s, "size", 1, 1, 1 << 15, &d->size);
+		err = dn_key_int(s, "size", &d->size);
 	if (!err)
-		err = dn_section_int(s, "stride", 1, 1, 1 << 15, &d->stride);
+		err = dn_key_int(s, "stride", &d->stride);
 	if (!err)
-		err = dn_section_int(s, "pad", 0, 0, 1, &pad);
+		err = dn_key_int(s, "pad", &pad);
 	if (!err)
-		err = dn_section_int(s, "padding", 0, 0, 1 << 24, &padding);
+		err = dn_key_int(s, "padding", &padding);
 	if (!err)
-		err = dn_section_int(s, "batch_normalize", 0, 0, 1, &norm);
+		err = dn_key_int(s, "batch_normalize", &norm);
 	if (!err)
-		err = dn_layer_activation(l, s, "logistic");
+		err = dn_layer_activation(l, s);
 	if (!err)
 		err = layer_no_numload(l);
 	if (err)
@@ -177,6 +188,8 @@ static void deconv_destroy(struct dn_layer *l)
 const struct dn_layer_ops deconv_layer = {
 	.name = "deconvolutional",
 	.alias = "deconv",
+	.summary = "the transposed convolution",
+	.keys = keys,
 	.setup = deconv_setup,
 	.forward = deconv_forward,
 	.backward = deconv_backward,

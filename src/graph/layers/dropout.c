@@ -9,20 +9,21 @@ struct dropout {
 	double probability;
 };
 
-static const struct dn_key_fixed fixed[] = {
-	{ "dropblock", 0 },
-	{ "dropblock_size_rel", 0 },
-	{ "dropblock_size_abs", 0 },
+static const struct dn_key_rule keys[] = {
+	{ "probability", DN_KEY_FLOAT, ".5",
+	  .help = "share of the elements that training sets to 0, from 0 to less than 1; the others grow to match" },
+	{ "dropblock", DN_KEY_ONLY, .def = "0" },
+	{ "dropblock_size_rel", DN_KEY_ONLY, .def = "0" },
+	{ "dropblock_size_abs", DN_KEY_ONLY, .def = "0" },
+	{ .key = NULL },
 };
 
 static int dropout_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct dropout *dr = layer_priv(l, sizeof(*dr));
 	const bool image = l->w > 0;
-	int err = dr ? dn_section_float(s, "probability", .5, &dr->probability) : -ENOMEM;
+	int err = dr ? dn_key_float(s, "probability", &dr->probability) : -ENOMEM;
 
-	if (!err)
-		err = dn_keys_fixed(s, fixed, DN_N(fixed));
 	if (!err)
 		err = dn_layer_need(l, dropout_forward);
 	if (err)
@@ -68,6 +69,8 @@ static int dropout_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops dropout_layer = {
 	.name = "dropout",
+	.summary = "sets random elements to 0 while training",
+	.keys = keys,
 	.setup = dropout_setup,
 	.forward = dropout_forward,
 	.backward = dropout_backward,

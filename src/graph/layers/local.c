@@ -16,6 +16,15 @@ struct local {
 	float *pre; /* [n, k, oh, ow] before the activation, NULL: output */
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
+	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the window" },
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the window" },
+	{ "pad", DN_KEY_INT, "0", 0, 1 << 15, .help = "zeros on each side" },
+	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
+	{ .key = NULL },
+};
+
 static int local_shape(struct dn_layer *l, struct dn_section *s)
 {
 	struct dn_conv_desc *d = &((struct local *)l->priv)->desc;
@@ -69,16 +78,16 @@ static int local_setup(struct dn_layer *l, struct dn_section *s)
 	struct local *lo = layer_priv(l, sizeof(*lo));
 	const int source = l->inputs_of[0].layer;
 	struct dn_conv_desc *d = lo ? &lo->desc : NULL;
-	int err = lo ? dn_section_int(s, "filters", 1, 1, 1 << 24, &d->k) : -ENOMEM;
+	int err = lo ? dn_key_int(s, "filters", &d->k) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_int(s, "size", 1, 1, 1 << 15, &d->size);
+		err = dn_key_int(s, "size", &d->size);
 	if (!err)
-		err = dn_section_int(s, "stride", 1, 1, 1 << 24, &d->stride);
+		err = dn_key_int(s, "stride", &d->stride);
 	if (!err)
-		err = dn_section_int(s, "pad", 0, 0, 1 << 15, &d->pad);
+		err = dn_key_int(s, "pad", &d->pad);
 	if (!err)
-		err = dn_layer_activation(l, s, "logistic");
+		err = dn_layer_activation(l, s);
 	if (!err)
 		err = layer_no_numload(l);
 	if (!err)
@@ -125,6 +134,8 @@ static int local_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops local_layer = {
 	.name = "local",
+	.summary = "a convolution whose weights differ at every place",
+	.keys = keys,
 	.setup = local_setup,
 	.forward = local_forward,
 	.backward = local_backward,

@@ -10,29 +10,37 @@ struct maxpool {
 	int32_t *index; /* [n, c, oh, ow] the winner's position in its plane */
 };
 
-static const struct dn_key_fixed fixed[] = { { "maxpool_depth", 0 }, { "antialiasing", 0 }, { "maxpool_zero_nonmax", 0 } };
-static const char *const ignored[] = { "out_channels" }; /* of maxpool_depth only */
+static const struct dn_key_rule keys[] = {
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the window" },
+	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides",
+	  .otherwise = "stride" },
+	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .otherwise = "stride" },
+	{ "size", DN_KEY_INT, NULL, 1, 1 << 24, .help = "side of the window", .otherwise = "stride" },
+	{ "padding", DN_KEY_INT, NULL, 0, 1 << 24, .help = "of both sides together; the half, rounded down, lies left and above",
+	  .otherwise = "size - 1" },
+	{ "maxpool_depth", DN_KEY_ONLY, .def = "0" },
+	{ "antialiasing", DN_KEY_ONLY, .def = "0" },
+	{ "maxpool_zero_nonmax", DN_KEY_ONLY, .def = "0" },
+	{ "out_channels", .kind = DN_KEY_NOTHING }, /* of maxpool_depth only */
+	{ .key = NULL },
+};
 
 static int maxpool_keys(struct dn_layer *l, struct dn_section *s)
 {
 	struct dn_pool_desc *d = &((struct maxpool *)l->priv)->desc;
-	const int64_t most = 1 << 24;
 	int64_t sx, sy;
-	int err = dn_section_int(s, "stride", 1, 1, most, &d->stride);
+	int err = dn_key_int(s, "stride", &d->stride);
 
 	if (!err)
-		err = dn_section_int(s, "stride_x", d->stride, 1, most, &sx);
+		err = dn_key_int_or(s, "stride_x", d->stride, &sx);
 	if (!err)
-		err = dn_section_int(s, "stride_y", d->stride, 1, most, &sy);
+		err = dn_key_int_or(s, "stride_y", d->stride, &sy);
 	if (!err)
-		err = dn_section_int(s, "size", d->stride, 1, most, &d->size);
+		err = dn_key_int_or(s, "size", d->stride, &d->size);
 	if (!err)
-		err = dn_section_int(s, "padding", d->size - 1, 0, most, &d->pad);
-	if (!err)
-		err = dn_keys_fixed(s, fixed, DN_N(fixed));
+		err = dn_key_int_or(s, "padding", d->size - 1, &d->pad);
 	if (err)
 		return err;
-	dn_keys_ignore(s, ignored, DN_N(ignored));
 	if (sx != sy)
 		return dn_section_fail(s, "stride_x", -ENOTSUP,
 				       "stride_x=%lld stride_y=%lld: different strides are not supported in "
@@ -104,6 +112,8 @@ static int maxpool_backward(struct dn_layer *l, const struct dn_pass *pass)
 const struct dn_layer_ops maxpool_layer = {
 	.name = "maxpool",
 	.alias = "max",
+	.summary = "maxima of windows",
+	.keys = keys,
 	.setup = maxpool_setup,
 	.forward = maxpool_forward,
 	.backward = maxpool_backward,
@@ -136,6 +146,8 @@ static int local_avg_backward(struct dn_layer *l, const struct dn_pass *pass)
 const struct dn_layer_ops local_avgpool_layer = {
 	.name = "local_avgpool",
 	.alias = "local_avg",
+	.summary = "means of windows, of the elements that lie within the image",
+	.keys = keys,
 	.setup = local_avg_setup,
 	.forward = local_avg_forward,
 	.backward = local_avg_backward,

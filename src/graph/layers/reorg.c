@@ -42,18 +42,33 @@ static int reorg_shape(struct dn_layer *l, struct dn_section *s, int64_t stride,
 	return dn_layer_set_out(l, l->w / stride, l->h / stride, l->c * square);
 }
 
+static const struct dn_key_rule keys[] = {
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the blocks that move into channels" },
+	{ "reverse", DN_KEY_INT, "0", 0, 1, .help = "1: channels move into blocks" },
+	{ "flatten", DN_KEY_INT, "0", 0, 1,
+	  .help = "1: pixel by pixel instead of channel by channel (with reverse=1 the other way)" },
+	{ "extra", DN_KEY_INT, "0", 0, (int64_t)1 << 32, .help = "zeros appended to each image, which becomes a flat vector" },
+	{ .key = NULL },
+};
+
+static const struct dn_key_rule keys3d[] = {
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the blocks that move into channels" },
+	{ "reverse", DN_KEY_INT, "0", 0, 1, .help = "1: channels move into blocks" },
+	{ .key = NULL },
+};
+
 static int reorg_keys(struct dn_layer *l, struct dn_section *s, bool true_order)
 {
 	struct reorg *re = layer_priv(l, sizeof(*re));
 	int64_t stride, reverse, flatten = 0;
-	int err = re ? dn_section_int(s, "stride", 1, 1, 1 << 15, &stride) : -ENOMEM;
+	int err = re ? dn_key_int(s, "stride", &stride) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_int(s, "reverse", 0, 0, 1, &reverse);
+		err = dn_key_int(s, "reverse", &reverse);
 	if (!err && !true_order)
-		err = dn_section_int(s, "flatten", 0, 0, 1, &flatten);
+		err = dn_key_int(s, "flatten", &flatten);
 	if (!err && !true_order)
-		err = dn_section_int(s, "extra", 0, 0, (int64_t)1 << 32, &re->extra);
+		err = dn_key_int(s, "extra", &re->extra);
 	if (!err)
 		err = layer_needs_image(l);
 	if (!err)
@@ -132,6 +147,8 @@ static int reorg_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops reorg_layer = {
 	.name = "reorg",
+	.summary = "blocks of pixels become channels, in the order of Darknet's YOLOv2",
+	.keys = keys,
 	.setup = reorg_setup,
 	.forward = reorg_forward,
 	.backward = reorg_backward,
@@ -140,6 +157,8 @@ const struct dn_layer_ops reorg_layer = {
 
 const struct dn_layer_ops reorg3d_layer = {
 	.name = "reorg3d",
+	.summary = "blocks of pixels become channels, block position first",
+	.keys = keys3d,
 	.setup = reorg3d_setup,
 	.forward = reorg_forward,
 	.backward = reorg_backward,

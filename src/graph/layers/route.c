@@ -8,12 +8,19 @@ struct route {
 	int64_t groups, group_id;
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "layers", DN_KEY_INTS, NULL, .help = "numbers of the layers; negative counts from this one; needed" },
+	{ "groups", DN_KEY_INT, "1", 1, 1 << 24, .help = "parts of each layer's channels, of which one is taken" },
+	{ "group_id", DN_KEY_INT, "0", 0, 1 << 24, .help = "which part, less than groups" },
+	{ .key = NULL },
+};
+
 static int route_inputs(struct dn_layer *l, struct dn_section *s)
 {
 	int64_t *v = NULL;
 	int index[DN_LAYER_MAX_INPUTS];
 	int n = 0;
-	int err = dn_section_ints(s, "layers", &v, &n);
+	int err = dn_key_ints(s, "layers", &v, &n);
 
 	if (err)
 		return err;
@@ -35,9 +42,9 @@ static int route_setup(struct dn_layer *l, struct dn_section *s)
 	int err = rt ? route_inputs(l, s) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_int(s, "groups", 1, 1, 1 << 24, &rt->groups);
+		err = dn_key_int(s, "groups", &rt->groups);
 	if (!err)
-		err = dn_section_int(s, "group_id", 0, 0, rt->groups - 1, &rt->group_id);
+		err = dn_key_int_in(s, "group_id", 0, rt->groups - 1, &rt->group_id);
 	if (!err)
 		err = dn_layer_need(l, copy_rows);
 	if (err)
@@ -112,6 +119,8 @@ static int route_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops route_layer = {
 	.name = "route",
+	.summary = "channels of several layers, one after the other",
+	.keys = keys,
 	.setup = route_setup,
 	.forward = route_forward,
 	.backward = route_backward,

@@ -9,6 +9,19 @@ struct scale {
 	float *pre; /* [n, outputs] before the activation, NULL: output */
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "from", DN_KEY_INTS, NULL, .help = "the layer that is scaled, by number; negative counts from this one; needed" },
+	{ "scale_wh", DN_KEY_INT, "0", 0, 1, .help = "1: one number a pixel instead of one a channel" },
+	{ "activation", DN_KEY_TEXT, "linear", .help = "applied to the output", .names = dn_act_names },
+	{ .key = NULL },
+};
+
+static const struct dn_key_rule keys_sam[] = {
+	{ "from", DN_KEY_INTS, NULL, .help = "the layer that is scaled, by number; negative counts from this one; needed" },
+	{ "activation", DN_KEY_TEXT, "linear", .help = "applied to the output", .names = dn_act_names },
+	{ .key = NULL },
+};
+
 static int scale_setup(struct dn_layer *l, struct dn_section *s, enum dn_scale by)
 {
 	struct scale *sc = layer_priv(l, sizeof(*sc));
@@ -17,7 +30,7 @@ static int scale_setup(struct dn_layer *l, struct dn_section *s, enum dn_scale b
 	int index[2] = { l->index - 1, 0 };
 	bool fits;
 	int n = 0;
-	int err = sc ? dn_section_ints(s, "from", &from, &n) : -ENOMEM;
+	int err = sc ? dn_key_ints(s, "from", &from, &n) : -ENOMEM;
 
 	if (err)
 		return err;
@@ -27,7 +40,7 @@ static int scale_setup(struct dn_layer *l, struct dn_section *s, enum dn_scale b
 		err = dn_section_fail(s, n ? "from" : NULL, -EINVAL, "layer %d needs the key from with one layer", l->index);
 	dn_free(from);
 	if (!err)
-		err = dn_layer_activation(l, s, "linear");
+		err = dn_layer_activation(l, s);
 	if (!err)
 		err = dn_layer_need(l, scale_forward);
 	if (!err)
@@ -38,7 +51,7 @@ static int scale_setup(struct dn_layer *l, struct dn_section *s, enum dn_scale b
 	if (by == DN_SCALE_EACH)
 		fits = l->w == src->out_w && l->h == src->out_h && l->c == src->out_c;
 	else if (by == DN_SCALE_CHANNEL)
-		fits = l->inputs == src->out_c;
+		fits = l->w == 1 && l->h == 1 && l->c == src->out_c;
 	else
 		fits = l->w == src->out_w && l->h == src->out_h && l->c == 1;
 	if (!fits)
@@ -56,7 +69,7 @@ static int scale_setup(struct dn_layer *l, struct dn_section *s, enum dn_scale b
 static int scale_channels_setup(struct dn_layer *l, struct dn_section *s)
 {
 	int64_t wh;
-	int err = dn_section_int(s, "scale_wh", 0, 0, 1, &wh);
+	int err = dn_key_int(s, "scale_wh", &wh);
 
 	return err ? err : scale_setup(l, s, wh ? DN_SCALE_POINT : DN_SCALE_CHANNEL);
 }
@@ -97,6 +110,8 @@ static int scale_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops scale_channels_layer = {
 	.name = "scale_channels",
+	.summary = "another layer's channels times this layer's numbers",
+	.keys = keys,
 	.setup = scale_channels_setup,
 	.forward = scale_forward,
 	.backward = scale_backward,
@@ -105,6 +120,8 @@ const struct dn_layer_ops scale_channels_layer = {
 
 const struct dn_layer_ops sam_layer = {
 	.name = "sam",
+	.summary = "another layer times this one, element by element",
+	.keys = keys_sam,
 	.setup = sam_setup,
 	.forward = scale_forward,
 	.backward = scale_backward,

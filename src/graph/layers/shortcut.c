@@ -10,14 +10,15 @@ struct shortcut {
 	float *pre; /* [n, c2, h2, w2] before the activation, NULL: output */
 };
 
-static int shortcut_fixed_text(struct dn_section *s, const char *key)
-{
-	const char *v = dn_section_text(s, key, "none");
-
-	if (strcmp(v, "none"))
-		return dn_section_fail(s, key, -ENOTSUP, "%s=%s is not supported in this version, only none", key, v);
-	return 0;
-}
+static const struct dn_key_rule keys[] = {
+	{ "from", DN_KEY_INTS, NULL, .help = "the other layer, by number; negative counts from this one; needed" },
+	{ "alpha", DN_KEY_FLOAT, "1", .help = "factor of the layer before, where both overlap" },
+	{ "beta", DN_KEY_FLOAT, "1", .help = "factor of the other layer" },
+	{ "activation", DN_KEY_TEXT, "linear", .help = "applied to the output", .names = dn_act_names },
+	{ "weights_type", DN_KEY_ONLY, .def = "none" },
+	{ "weights_normalization", DN_KEY_ONLY, .def = "none" },
+	{ .key = NULL },
+};
 
 static int shortcut_shape(struct dn_layer *l, struct dn_section *s, int from)
 {
@@ -47,7 +48,7 @@ static int shortcut_setup(struct dn_layer *l, struct dn_section *s)
 	double alpha, beta;
 	int index[2] = { l->index - 1, 0 };
 	int n = 0;
-	int err = sc ? dn_section_ints(s, "from", &from, &n) : -ENOMEM;
+	int err = sc ? dn_key_ints(s, "from", &from, &n) : -ENOMEM;
 
 	if (err)
 		return err;
@@ -59,15 +60,11 @@ static int shortcut_setup(struct dn_layer *l, struct dn_section *s)
 		err = dn_section_fail(s, "from", -ENOTSUP, "from has %d layers; only one is supported in this version", n);
 	dn_free(from);
 	if (!err)
-		err = dn_section_float(s, "alpha", 1, &alpha);
+		err = dn_key_float(s, "alpha", &alpha);
 	if (!err)
-		err = dn_section_float(s, "beta", 1, &beta);
+		err = dn_key_float(s, "beta", &beta);
 	if (!err)
-		err = dn_layer_activation(l, s, "linear");
-	if (!err)
-		err = shortcut_fixed_text(s, "weights_type");
-	if (!err)
-		err = shortcut_fixed_text(s, "weights_normalization");
+		err = dn_layer_activation(l, s);
 	if (!err)
 		err = dn_layer_need(l, shortcut_forward);
 	if (!err)
@@ -112,6 +109,8 @@ static int shortcut_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops shortcut_layer = {
 	.name = "shortcut",
+	.summary = "act(alpha * x + beta * another layer) where they overlap",
+	.keys = keys,
 	.setup = shortcut_setup,
 	.forward = shortcut_forward,
 	.backward = shortcut_backward,

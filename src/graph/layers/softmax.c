@@ -14,10 +14,19 @@ struct softmax {
 	float *truth;	/* [n, outputs] with a tree: the target with ancestors and ignored groups */
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "groups", DN_KEY_INT, "1", 1, INT32_MAX, .help = "parts of the input, each with a softmax of its own" },
+	{ "temperature", DN_KEY_FLOAT, "1", .help = "divides the input; positive" },
+	{ "noloss", DN_KEY_INT, "0", 0, 1, .help = "1: no loss, and no target" },
+	{ "spatial", DN_KEY_INT, "0", 0, 1, .help = "1: over the channels of each pixel" },
+	{ "tree", DN_KEY_TEXT, NULL, .help = "file of a hierarchy: a softmax for every group of siblings" },
+	{ .key = NULL },
+};
+
 static int softmax_tree(struct dn_layer *l, struct dn_section *s)
 {
 	struct softmax *sm = l->priv;
-	const char *path = dn_section_text(s, "tree", NULL);
+	const char *path = dn_key_text(s, "tree");
 	size_t bytes;
 	int err;
 
@@ -48,14 +57,14 @@ static int softmax_keys(struct dn_layer *l, struct dn_section *s)
 	struct softmax *sm = l->priv;
 	int64_t noloss, groups, spatial = 0;
 	double t;
-	int err = dn_section_int(s, "groups", 1, 1, l->inputs < INT32_MAX ? l->inputs : INT32_MAX, &groups);
+	int err = dn_key_int_in(s, "groups", 1, l->inputs < INT32_MAX ? l->inputs : INT32_MAX, &groups);
 
 	if (!err)
-		err = dn_section_int(s, "noloss", 0, 0, 1, &noloss);
+		err = dn_key_int(s, "noloss", &noloss);
 	if (!err)
-		err = dn_section_int(s, "spatial", 0, 0, 1, &spatial);
+		err = dn_key_int(s, "spatial", &spatial);
 	if (!err)
-		err = dn_section_float(s, "temperature", 1, &t);
+		err = dn_key_float(s, "temperature", &t);
 	if (!err && spatial)
 		err = layer_needs_image(l);
 	if (err)
@@ -133,6 +142,8 @@ static void softmax_destroy(struct dn_layer *l)
 const struct dn_layer_ops softmax_layer = {
 	.name = "softmax",
 	.alias = "soft",
+	.summary = "softmax with cross entropy as its loss",
+	.keys = keys,
 	.setup = softmax_setup,
 	.forward = softmax_forward,
 	.backward = softmax_backward,

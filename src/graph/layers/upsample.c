@@ -9,15 +9,21 @@ struct upsample {
 	float scale;
 };
 
+static const struct dn_key_rule keys[] = {
+	{ "stride", DN_KEY_INT, "2", -(1 << 15), 1 << 15,
+	  .help = "factor of width and height; negative: sums blocks of that side" },
+	{ "scale", DN_KEY_FLOAT, "1", .help = "factor on the values" },
+	{ .key = NULL },
+};
+
 static int upsample_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct upsample *up = layer_priv(l, sizeof(*up));
-	const int64_t most = 1 << 15;
 	double scale;
-	int err = up ? dn_section_int(s, "stride", 2, -most, most, &up->stride) : -ENOMEM;
+	int err = up ? dn_key_int(s, "stride", &up->stride) : -ENOMEM;
 
 	if (!err)
-		err = dn_section_float(s, "scale", 1, &scale);
+		err = dn_key_float(s, "scale", &scale);
 	if (!err)
 		err = layer_needs_image(l);
 	if (!err)
@@ -63,6 +69,8 @@ static int upsample_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 const struct dn_layer_ops upsample_layer = {
 	.name = "upsample",
+	.summary = "repeats pixels, or sums blocks of them",
+	.keys = keys,
 	.setup = upsample_setup,
 	.forward = upsample_forward,
 	.backward = upsample_backward,
