@@ -56,7 +56,7 @@ static void net_help_pass(struct net_help *t, struct dn_pass pass)
 	CU_ASSERT_FATAL(i < NET_HELP_MAX);
 	net_help_passes[i].pass = pass;
 	net_help_passes[i].n_copies = net_help_passes[i].n_pinned = 0;
-	CHECK_OK_FATAL(dn_window_init(&net_help_passes[i].window, t->net->dev, 1 << 14));
+	net_help_passes[i].window = (struct dn_window){ NULL };
 }
 
 static void net_help_forget(const struct dn_net *net)
@@ -73,13 +73,25 @@ static void net_help_forget(const struct dn_net *net)
 	}
 }
 
+static int net_help_window_open(const struct dn_net *net, struct dn_window **out)
+{
+	for (int i = 0; i < NET_HELP_MAX; i++) {
+		struct dn_window *w = &net_help_passes[i].window;
+
+		if (net_help_passes[i].net != net)
+			continue;
+		*out = w;
+		return w->dev ? 0 : dn_window_init(w, net->dev, 1 << 14);
+	}
+	return dn_fail(-ENOENT, "no such net");
+}
+
 static struct dn_window *net_help_window(const struct dn_net *net)
 {
-	for (int i = 0; i < NET_HELP_MAX; i++)
-		if (net_help_passes[i].net == net)
-			return &net_help_passes[i].window;
-	CU_FAIL_FATAL("no such net");
-	return NULL;
+	struct dn_window *w;
+
+	CHECK_OK_FATAL(net_help_window_open(net, &w));
+	return w;
 }
 
 /* elements [0, n) of a tensor of @net after all that is queued */
@@ -96,7 +108,7 @@ __attribute__((unused)) static const float *peek(const struct dn_net *net, const
 
 		if (net_help_passes[i].net != net)
 			continue;
-		if (!net_help_passes[i].window.host)
+		if (!net_help_window(net)->host)
 			return x;
 		CU_ASSERT_FATAL(net_help_passes[i].n_copies < NET_HELP_PEEKS);
 		copy = dn_alloc(sizeof(float) * (size_t)n);
@@ -220,6 +232,7 @@ __attribute__((unused)) static int net_help_ready(struct net_help *t, bool one_h
 	struct dn_net *net = t->net;
 	int64_t n = net->local * net->inputs;
 	int64_t m = net->local * net->truths;
+	struct dn_window *w;
 	int err = dn_local_attach(net);
 
 	if (!err)
@@ -233,6 +246,8 @@ __attribute__((unused)) static int net_help_ready(struct net_help *t, bool one_h
 	err = t->dev->be->alloc_host(t->dev, DN_MEM_HOST, sizeof(float) * (size_t)n, (void **)&t->input);
 	if (!err)
 		err = t->dev->be->alloc_host(t->dev, DN_MEM_HOST, sizeof(float) * (size_t)m, (void **)&t->truth);
+	if (!err)
+		err = net_help_window_open(net, &w);
 	if (err)
 		return err;
 	for (int64_t i = 0; i < n; i++)
