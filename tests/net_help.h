@@ -211,7 +211,7 @@ static int net_help_build(struct net_help *t, const char *backend, const char *t
 	return err;
 }
 
-static void net_help_close(struct net_help *t)
+__attribute__((unused)) static void net_help_close(struct net_help *t)
 {
 	dn_log_sink(NULL, NULL);
 	if (!t->dev)

@@ -6,7 +6,7 @@
  * will write. What breaks the contract in a way that bits would not tell (memory given back under work that has not run, host
  * memory changed under a copy, a host pointer handed to an op) ends the program with a message that begins with "far: ".
  *
- * FAR_SEED chooses the order. DARKNET_TEST_BACKEND=far makes it the default of a program that it is linked to.
+ * FAR_SEED chooses the order; FAR_PATIENCE_MS (2) is how late work is that nobody waits for. DARKNET_TEST_BACKEND=far makes it the default of a program that it is linked to.
  */
 #ifndef TESTS_FAR_H
 #define TESTS_FAR_H
@@ -23,6 +23,7 @@ struct far_device {
 	struct far_device *next; /* of those that are open */
 	uint64_t seed, drawn;	 /* numbers drawn so far */
 	int64_t moved_ns;	 /* when work last ran */
+	int64_t patience_ns;	 /* without a waiting host, work begins after that */
 	int burst;		 /* entries that may run although nobody waits */
 };
 
@@ -30,7 +31,7 @@ struct far_device {
 #define FAR_EXTRA 768 /* bytes of what they point at */
 #define FAR_PTRS 16
 
-struct far_copy { /* the host's side of one */
+struct far_copy {   /* the host's side of one */
 	void *host; /* NULL: none */
 	size_t bytes;
 	bool to_host;

@@ -90,7 +90,8 @@ static void argument(struct far_entry *e, const char *arg, void *field, enum kin
 #define MAP_14(m, p, ...) m p MAP_13(m, __VA_ARGS__)
 #define MAP_N(a, b, c, d, e, f, g, h, i, j, k, l, m, n, N, ...) N
 #define MAP(m, ...) \
-	MAP_N(__VA_ARGS__, MAP_14, MAP_13, MAP_12, MAP_11, MAP_10, MAP_9, MAP_8, MAP_7, MAP_6, MAP_5, MAP_4, MAP_3, MAP_2, MAP_1) \
+	MAP_N(__VA_ARGS__, MAP_14, MAP_13, MAP_12, MAP_11, MAP_10, MAP_9, MAP_8, MAP_7, MAP_6, MAP_5, MAP_4, MAP_3, MAP_2, \
+	      MAP_1) \
 	(m, __VA_ARGS__)
 
 #define FIELD(T, x) T x;
@@ -125,52 +126,67 @@ static void argument(struct far_entry *e, const char *arg, void *field, enum kin
 		return far_end(e_, name##_run); \
 	}
 
-OP(gemm, (bool, ta), (bool, tb), (int64_t, m), (int64_t, n), (int64_t, k), (float, alpha), (const float *, a), (int64_t, lda), (const float *, b), (int64_t, ldb), (float, beta), (float *, c), (int64_t, ldc))
+OP(gemm, (bool, ta), (bool, tb), (int64_t, m), (int64_t, n), (int64_t, k), (float, alpha), (const float *, a), (int64_t, lda),
+   (const float *, b), (int64_t, ldb), (float, beta), (float *, c), (int64_t, ldc))
 OP(conv_pack, (struct dn_conv *, cv), (const float *, w), (void *, packed), (void *, ws))
-OP(conv_forward, (struct dn_conv *, cv), (const float *, x), (const float *, w), (const void *, packed), (const float *, bias), (float *, y), (void *, ws))
+OP(conv_forward, (struct dn_conv *, cv), (const float *, x), (const float *, w), (const void *, packed), (const float *, bias),
+   (float *, y), (void *, ws))
 OP(conv_backward_weights, (struct dn_conv *, cv), (const float *, x), (const float *, dy), (float *, dw), (void *, ws))
 OP(conv_backward_data, (struct dn_conv *, cv), (const float *, dy), (const float *, w), (float *, dx), (bool, acc), (void *, ws))
 OP(bias_act, (int64_t, n), (int64_t, c), (int64_t, hw), (float *, x), (const float *, bias), (enum dn_act, act))
 OP(bias_backward, (int64_t, n), (int64_t, c), (int64_t, hw), (const float *, dy), (float *, db))
 OP(act_backward, (enum dn_act, act), (int64_t, n), (const float *, y), (float *, dy))
-OP(bn_forward_train, (const struct dn_bn_desc *, d), (const float *, x), (const float *, scale), (const float *, bias), (float *, mean), (float *, var), (float *, y))
-OP(bn_forward, (const struct dn_bn_desc *, d), (const float *, x), (const float *, scale), (const float *, bias), (const float *, mean), (const float *, var), (float *, y))
-OP(bn_backward, (const struct dn_bn_desc *, d), (bool, frozen), (const float *, x), (const float *, mean), (const float *, var), (const float *, scale), (const float *, dy), (float *, dx), (bool, acc), (float *, dscale), (float *, dbias))
+OP(bn_forward_train, (const struct dn_bn_desc *, d), (const float *, x), (const float *, scale), (const float *, bias),
+   (float *, mean), (float *, var), (float *, y))
+OP(bn_forward, (const struct dn_bn_desc *, d), (const float *, x), (const float *, scale), (const float *, bias),
+   (const float *, mean), (const float *, var), (float *, y))
+OP(bn_backward, (const struct dn_bn_desc *, d), (bool, frozen), (const float *, x), (const float *, mean), (const float *, var),
+   (const float *, scale), (const float *, dy), (float *, dx), (bool, acc), (float *, dscale), (float *, dbias))
 OP(maxpool_forward, (const struct dn_pool_desc *, d), (const float *, x), (float *, y), (int32_t *, index))
 OP(maxpool_backward, (const struct dn_pool_desc *, d), (const float *, dy), (const int32_t *, index), (float *, dx), (bool, acc))
 OP(avgpool_forward, (int64_t, rows), (int64_t, hw), (const float *, x), (float *, y))
 OP(avgpool_backward, (int64_t, rows), (int64_t, hw), (const float *, dy), (float *, dx), (bool, acc))
 OP(local_avg_forward, (const struct dn_pool_desc *, d), (const float *, x), (float *, y))
 OP(local_avg_backward, (const struct dn_pool_desc *, d), (const float *, dy), (float *, dx), (bool, acc))
-OP(dropout_forward, (const struct dn_dropout_key *, k), (const struct dn_numbers *, num), (int64_t, n), (int64_t, per_image), (const float *, x), (float *, y))
-OP(dropout_backward, (const struct dn_dropout_key *, k), (const struct dn_numbers *, num), (int64_t, n), (int64_t, per_image), (const float *, dy), (float *, dx), (bool, acc))
+OP(dropout_forward, (const struct dn_dropout_key *, k), (const struct dn_numbers *, num), (int64_t, n), (int64_t, per_image),
+   (const float *, x), (float *, y))
+OP(dropout_backward, (const struct dn_dropout_key *, k), (const struct dn_numbers *, num), (int64_t, n), (int64_t, per_image),
+   (const float *, dy), (float *, dx), (bool, acc))
 OP(softmax, (int64_t, rows), (int64_t, cols), (float, temperature), (const float *, x), (float *, y))
 OP(softmax_groups, (const struct dn_softmax_desc *, d), (const float *, x), (float *, y))
 OP(tree_truth, (const struct dn_tree_desc *, d), (int64_t, n), (const float *, t), (float *, out))
 OP(softmax_loss, (int64_t, rows), (int64_t, cols), (float, temperature), (const float *, x), (const float *, t), (double *, loss))
 OP(cost, (enum dn_cost, kind), (int64_t, n), (const float *, p), (const float *, t), (float *, delta), (double *, loss))
 OP(axpby, (int64_t, n), (float, alpha), (const float *, x), (float, beta), (float *, y))
-OP(copy_rows, (int64_t, rows), (int64_t, n), (const float *, src), (int64_t, src_stride), (float *, dst), (int64_t, dst_stride), (bool, acc))
+OP(copy_rows, (int64_t, rows), (int64_t, n), (const float *, src), (int64_t, src_stride), (float *, dst), (int64_t, dst_stride),
+   (bool, acc))
 OP(shortcut_forward, (const struct dn_shortcut_desc *, d), (const float *, direct), (const float *, src), (float *, y))
 OP(shortcut_backward_src, (const struct dn_shortcut_desc *, d), (const float *, dy), (float *, dsrc), (bool, acc))
-OP(upsample, (int64_t, planes), (int64_t, h), (int64_t, w), (int64_t, stride), (float, scale), (const float *, x), (float *, y), (bool, acc))
-OP(block_sum, (int64_t, planes), (int64_t, h), (int64_t, w), (int64_t, stride), (float, scale), (const float *, x), (float *, y), (bool, acc))
+OP(upsample, (int64_t, planes), (int64_t, h), (int64_t, w), (int64_t, stride), (float, scale), (const float *, x), (float *, y),
+   (bool, acc))
+OP(block_sum, (int64_t, planes), (int64_t, h), (int64_t, w), (int64_t, stride), (float, scale), (const float *, x), (float *, y),
+   (bool, acc))
 OP(reorg, (const struct dn_reorg_desc *, d), (bool, narrow), (const float *, x), (float *, y), (bool, acc))
 OP(transpose, (int64_t, n), (int64_t, rows), (int64_t, cols), (const float *, x), (float *, y), (bool, acc))
 OP(crop_forward, (const struct dn_crop_desc *, d), (const struct dn_numbers *, num), (const float *, x), (float *, y))
-OP(crop_backward, (const struct dn_crop_desc *, d), (const struct dn_numbers *, num), (const float *, dy), (float *, dx), (bool, acc))
+OP(crop_backward, (const struct dn_crop_desc *, d), (const struct dn_numbers *, num), (const float *, dy), (float *, dx),
+   (bool, acc))
 OP(lrn_forward, (const struct dn_lrn_desc *, d), (const float *, x), (float *, norm), (float *, y))
-OP(lrn_backward, (const struct dn_lrn_desc *, d), (const float *, x), (const float *, norm), (const float *, dy), (float *, dx), (bool, acc))
+OP(lrn_backward, (const struct dn_lrn_desc *, d), (const float *, x), (const float *, norm), (const float *, dy), (float *, dx),
+   (bool, acc))
 OP(l2norm_forward, (int64_t, n), (int64_t, c), (int64_t, hw), (const float *, x), (float *, norm), (float *, y))
-OP(l2norm_backward, (int64_t, n), (int64_t, c), (int64_t, hw), (const float *, y), (const float *, norm), (const float *, dy), (float *, dx), (bool, acc))
+OP(l2norm_backward, (int64_t, n), (int64_t, c), (int64_t, hw), (const float *, y), (const float *, norm), (const float *, dy),
+   (float *, dx), (bool, acc))
 OP(local_forward, (const struct dn_conv_desc *, d), (const float *, x), (const float *, w), (float *, y))
 OP(local_backward_weights, (const struct dn_conv_desc *, d), (const float *, x), (const float *, dy), (float *, dw))
 OP(local_backward_data, (const struct dn_conv_desc *, d), (const float *, dy), (const float *, w), (float *, dx), (bool, acc))
 OP(scale_forward, (const struct dn_scale_desc *, d), (const float *, a), (const float *, b), (float *, y), (bool, acc))
 OP(scale_backward, (const struct dn_scale_desc *, d), (const float *, b), (const float *, dy), (float *, da), (bool, acc))
 OP(binarize, (int64_t, rows), (int64_t, n), (bool, mean), (const float *, x), (float *, y))
-OP(sgd, (int64_t, n), (const struct dn_sgd *, o), (const struct dn_numbers *, num), (float *, w), (float *, v), (const float *, g))
-OP(adam, (int64_t, n), (const struct dn_adam *, o), (const struct dn_numbers *, num), (float *, w), (float *, m), (float *, v), (const float *, g))
+OP(sgd, (int64_t, n), (const struct dn_sgd *, o), (const struct dn_numbers *, num), (float *, w), (float *, v),
+   (const float *, g))
+OP(adam, (int64_t, n), (const struct dn_adam *, o), (const struct dn_numbers *, num), (float *, w), (float *, m), (float *, v),
+   (const float *, g))
 OP(count_nonfinite, (int64_t, n), (const float *, x), (int64_t *, count))
 
 /* --- those whose arguments are more than that --- */

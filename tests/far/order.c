@@ -7,8 +7,7 @@
 #include "base/thread.h"
 #include "far.h"
 
-#define RING 1024	   /* entries of a compute stream, and of what tasks queue */
-#define PATIENCE_NS 2000000 /* without a waiting host, work begins after that */
+#define RING 1024 /* entries of a compute stream, and of what tasks queue */
 
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct far_device *devices;
@@ -50,7 +49,7 @@ bool far_may_run(struct host_device *h, struct dn_stream *st)
 
 	if (!stream_awaited(h) && !d->burst) {
 		now = dn_now_ns();
-		if (now - d->moved_ns < PATIENCE_NS)
+		if (now - d->moved_ns < d->patience_ns)
 			return false;
 		d->burst = 1 + (int)far_random(d, 12);
 	}

@@ -8,7 +8,7 @@
 static int far_open(const struct dn_device_desc *desc, struct dn_device **out)
 {
 	static uint64_t n_opened;
-	const char *seed = getenv("FAR_SEED");
+	const char *seed = getenv("FAR_SEED"), *patience = getenv("FAR_PATIENCE_MS");
 	struct far_device *d = dn_zalloc(sizeof(*d));
 	int err;
 
@@ -22,6 +22,7 @@ static int far_open(const struct dn_device_desc *desc, struct dn_device **out)
 	far_watch();
 	d->seed = (seed ? strtoull(seed, NULL, 10) : 1) * 1000003 + __atomic_fetch_add(&n_opened, 1, __ATOMIC_RELAXED);
 	d->moved_ns = dn_now_ns();
+	d->patience_ns = (patience ? strtoll(patience, NULL, 10) : 2) * 1000000;
 	d->host.may_run = far_may_run;
 	far_device_add(d);
 	*out = &d->host.dev;
