@@ -88,8 +88,8 @@ PLUGIN_SO := $(PLUGINS:%=$(B)/plugins/%.so)
 # plugins/NAME/plugin.mk may set NAME_CFLAGS and NAME_LIBS
 -include $(wildcard plugins/*/plugin.mk)
 
-.PHONY: all lib plugins tests test test-asan test-tsan check-all demo asan tsan tidy format format-check golden bench fuzz install \
-	uninstall help clean
+.PHONY: all lib plugins tests test test-long test-asan test-tsan check-all demo asan tsan tidy format format-check golden bench fuzz \
+	install uninstall help clean
 all: $(PROG) $(PLUGIN_SO) $(if $(filter $(B),build/release),darknet) ## program and plugins; ./darknet is a link to the program
 lib: $(LIB) ## the library alone
 plugins: $(PLUGIN_SO) ## the plugins alone
@@ -195,6 +195,10 @@ test-asan: ## all suites over build/asan
 
 tsan: ## build/tsan: program and plugins with ThreadSanitizer
 	$(Q)$(MAKE) --no-print-directory TSAN=1 all
+
+MOMENTS ?= 30
+test-long: all tests ## ranks stopped and killed at MOMENTS=30 moments of each kind and number of ranks in NP
+	$(Q)MOMENTS="$(MOMENTS)" LIMIT=7200 NP="$(NP)" scripts/run-suites.sh $(B) mpi/test_moments
 
 test-tsan: ## the suites that need no launcher over build/tsan (OpenMP's own runtime is not instrumented: one thread)
 	$(Q)OMP_NUM_THREADS=1 $(MAKE) --no-print-directory TSAN=1 NP= T=$(T) test

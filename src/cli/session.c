@@ -424,16 +424,6 @@ int session_ready(struct session *s, struct session_items *items)
 	return session_agree(s, dn_net_init_values(s->net), "initial values");
 }
 
-static bool load_by_rank0(const struct session *s)
-{
-	const char *how;
-
-	if (s->run.group.world == 1 || !s->plugin_options || !dn_options_find(s->plugin_options, "load"))
-		return false;
-	how = dn_options_text(s->plugin_options, "load");
-	return how && !strcmp(how, "rank0");
-}
-
 int session_load(struct session *s, const char *path, bool allow_partial, struct dn_weights_info *info)
 {
 	bool first = s->run.group.rank == 0;
@@ -443,7 +433,7 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	memset(info, 0, sizeof(*info));
 	if (first)
 		fprintf(stderr, "Loading weights from %s...", path);
-	if (load_by_rank0(s))
+	if (s->run.load_rank0 && s->run.group.world > 1)
 		err = dn_weights_load_rank0(s->net, path, allow_partial, &s->run.group, info);
 	else
 		err = dn_weights_load(s->net, path, -1, allow_partial, info);

@@ -31,7 +31,7 @@ struct fsdp_control {
 	int64_t timeout_ms;
 	struct dn_device *dev; /* NULL before attach */
 	struct dn_stream *st;
-	char label[128];
+	char label[160];
 	int agreed;			  /* error that the last operation gave on all ranks alike, 0 = none */
 	struct fsdp_control_peer *peers;  /* [world]; our own entry holds what we say */
 	struct fsdp_control_header brief; /* without body, to those who do not want it */

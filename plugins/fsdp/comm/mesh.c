@@ -40,10 +40,25 @@ static int mpi_start(void)
 	return err;
 }
 
-/* every rank of this host: its number in the world and its process */
+enum { ON_HOST_RANK, ON_HOST_PID, ON_HOST_FD, ON_HOST_NONCE, ON_HOST_FIELDS };
+
+/* Without a board nothing is lost but words in messages. */
+static void host_board(struct fsdp_mesh *m, const int64_t *first, bool mine)
+{
+	const struct fsdp_board_key key = { first[ON_HOST_PID], first[ON_HOST_FD], first[ON_HOST_NONCE] };
+
+	if (mine || key.fd < 0)
+		return;
+	if (fsdp_board_join(&m->host.board, m->world, m->rank, &key))
+		dn_log("fsdp", DN_LOG_WARN, "rank %d: %s", m->rank, dn_message());
+}
+
+/* every rank of this host: its number in the world and its process, and the board of the first one */
 static int mpi_host(struct fsdp_mesh *m)
 {
-	int mine[2] = { m->rank, (int)getpid() }, *all = NULL, err;
+	int64_t mine[ON_HOST_FIELDS] = { m->rank, (int64_t)getpid(), -1, 0 }, *all = NULL;
+	struct fsdp_board_key key;
+	int on_host = 0, err;
 	MPI_Comm host;
 
 	err = mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
@@ -51,22 +66,44 @@ static int mpi_host(struct fsdp_mesh *m)
 	if (err)
 		return err;
 	err = mpi_check(MPI_Comm_size(host, &m->ranks_on_host), "MPI_Comm_size");
+	if (!err)
+		err = mpi_check(MPI_Comm_rank(host, &on_host), "MPI_Comm_rank");
 	if (!err) {
 		all = dn_calloc((size_t)m->ranks_on_host, sizeof(mine));
 		err = all ? 0 : -ENOMEM;
 	}
+	if (!err && on_host == 0) {
+		if (fsdp_board_create(&m->host.board, m->world, m->rank, &key)) {
+			dn_log("fsdp", DN_LOG_WARN, "rank %d: %s", m->rank, dn_message());
+		} else {
+			mine[ON_HOST_FD] = key.fd;
+			mine[ON_HOST_NONCE] = key.nonce;
+		}
+	}
 	if (!err)
-		err = mpi_check(MPI_Allgather(mine, 2, MPI_INT, all, 2, MPI_INT, host), "MPI_Allgather");
+		err = mpi_check(MPI_Allgather(mine, ON_HOST_FIELDS, MPI_INT64_T, all, ON_HOST_FIELDS, MPI_INT64_T, host),
+				"MPI_Allgather");
 	for (int i = 0; i < m->ranks_on_host && !err; i++)
-		if (all[2 * i] >= 0 && all[2 * i] < m->world)
-			m->pids[all[2 * i]] = all[2 * i + 1];
+		if (all[ON_HOST_FIELDS * i] >= 0 && all[ON_HOST_FIELDS * i] < m->world)
+			m->host.pids[all[ON_HOST_FIELDS * i]] = (int)all[ON_HOST_FIELDS * i + ON_HOST_PID];
+	if (!err)
+		host_board(m, all, on_host == 0);
 	dn_free(all);
 	if (!err)
 		err = mpi_check(MPI_Comm_free(&host), "MPI_Comm_free");
 	return err;
 }
 
-static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
+/* After a barrier. A rank that is not on our board has numbers of processes that are not ours (another namespace). */
+static int watch_peers(struct fsdp_mesh *m)
+{
+	for (int q = 0; q < m->world; q++)
+		if (m->host.board && !fsdp_board_is_here(m->host.board, q))
+			m->host.pids[q] = 0;
+	return m->watch && m->host.board ? fsdp_watch_peers(m->watch, &m->host) : 0;
+}
+
+static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l, int shards)
 {
 	struct fsdp_channel *control = NULL;
 	int err = mpi_start();
@@ -84,24 +121,28 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 			       "start-up: %d processes were launched (%s), but MPI's world has %d: the launcher belongs to "
 			       "another MPI than the plugin; use that MPI's mpirun",
 			       l->size, l->by, m->world);
-	m->pids = dn_calloc((size_t)m->world, sizeof(*m->pids));
-	if (!m->pids)
+	m->host.rank = m->rank;
+	m->host.world = m->world;
+	m->host.watch = m->watch;
+	m->host.pids = dn_calloc((size_t)m->world, sizeof(*m->host.pids));
+	if (!m->host.pids)
 		return -ENOMEM;
 	err = mpi_host(m);
 	if (!err)
-		err = fsdp_mpi_channel(&m->gather);
-	if (!err)
-		err = fsdp_mpi_channel(&m->reduce);
+		err = fsdp_groups_open(m, NULL, shards);
 	if (!err)
 		err = fsdp_mpi_channel(&control);
 	if (!err)
 		err = fsdp_control_init(&m->control, control, m->timeout_ms);
 	if (!err)
 		err = mpi_check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+	if (!err)
+		err = watch_peers(m);
 	if (err)
 		return err;
-	m->gather->pids = m->reduce->pids = control->pids = m->pids;
-	m->gather->watch = m->reduce->watch = control->watch = m->watch;
+	control->host = &m->host;
+	for (int s = 0; s < FSDP_STAGES; s++)
+		m->channels[s]->host = &m->host;
 	if (m->watch)
 		fsdp_watch_arrived(m->watch);
 	return 0;
@@ -109,20 +150,21 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 
 /* --- in this process --- */
 
-static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub)
+static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards)
 {
 	struct fsdp_channel *control = NULL;
 	int err;
 
-	err = fsdp_local_channel(hub, m->rank, 0, &m->gather);
+	err = fsdp_local_channel(hub, m->rank, 0, &control);
 	if (!err)
-		err = fsdp_local_channel(hub, m->rank, 1, &m->reduce);
-	if (!err)
-		err = fsdp_local_channel(hub, m->rank, 2, &control);
-	return err ? err : fsdp_control_init(&m->control, control, m->timeout_ms);
+		err = fsdp_control_init(&m->control, control, m->timeout_ms);
+	if (err)
+		return err;
+	m->world = m->ranks_on_host = control->world;
+	return fsdp_groups_open(m, hub, shards);
 }
 
-int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms)
+int fsdp_mesh_create_grid(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int shards, int64_t timeout_ms)
 {
 	struct fsdp_mesh *m = dn_zalloc(sizeof(*m));
 	int err;
@@ -132,19 +174,23 @@ int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int ran
 	m->rank = rank;
 	m->timeout_ms = timeout_ms;
 	m->late_status = 3;
-	err = local_mesh(m, hub);
+	err = local_mesh(m, hub, shards);
 	if (err) {
 		fsdp_mesh_destroy(m);
 		return err;
 	}
-	m->world = m->ranks_on_host = m->gather->world;
 	*out = m;
 	return 0;
 }
 
+int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms)
+{
+	return fsdp_mesh_create_grid(out, hub, rank, 0, timeout_ms);
+}
+
 /* --- both --- */
 
-int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms)
+int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int shards, int64_t timeout_ms)
 {
 	struct dn_launch l;
 	struct fsdp_mesh *m;
@@ -162,11 +208,11 @@ int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t time
 	m->late_status = 3;
 	err = l.by ? fsdp_watch_start(&m->watch, &l, timeout_ms) : 0;
 	if (!err && t != FSDP_LOCAL && (l.by || t == FSDP_MPI)) {
-		err = mpi_mesh(m, &l);
+		err = mpi_mesh(m, &l, shards);
 	} else if (!err) {
 		err = fsdp_hub_create(&m->hub, 1);
 		if (!err)
-			err = local_mesh(m, m->hub);
+			err = local_mesh(m, m->hub, shards);
 		if (!err && m->watch)
 			fsdp_watch_arrived(m->watch);
 	}
@@ -184,12 +230,10 @@ void fsdp_mesh_destroy(struct fsdp_mesh *m)
 {
 	if (!m)
 		return;
-	if (m->gather)
-		m->gather->ops->destroy(m->gather);
-	if (m->reduce)
-		m->reduce->ops->destroy(m->reduce);
+	fsdp_groups_close(m);
 	fsdp_control_fini(&m->control);
 	if (m->mpi) {
+		fsdp_mesh_at(m, "end: MPI_Finalize", NULL);
 		if (m->watch)
 			fsdp_watch_limit(m->watch, "end: MPI_Finalize",
 					 m->timeout_ms && m->timeout_ms < FINALIZE_MS ? m->timeout_ms : FINALIZE_MS,
@@ -197,9 +241,11 @@ void fsdp_mesh_destroy(struct fsdp_mesh *m)
 		if (MPI_Finalize() != MPI_SUCCESS)
 			dn_log("fsdp", DN_LOG_WARN, "MPI_Finalize failed");
 	}
+	fsdp_board_leave(m->host.board);
 	fsdp_watch_stop(m->watch);
+	fsdp_board_close(m->host.board);
 	fsdp_hub_destroy(m->hub);
-	dn_free(m->pids);
+	dn_free(m->host.pids);
 	dn_free(m);
 }
 
@@ -208,6 +254,7 @@ void fsdp_mesh_abort(struct fsdp_mesh *m, int status)
 	fflush(NULL);
 	if (!m->mpi || m->world == 1)
 		return;
+	fsdp_board_leave(m->host.board);
 	if (m->watch)
 		fsdp_watch_limit(m->watch, "end: MPI_Abort", 2000, status);
 	dn_sleep_us(OTHERS_SPEAK_MS * 1000);
@@ -217,35 +264,52 @@ void fsdp_mesh_abort(struct fsdp_mesh *m, int status)
 
 /* --- the group --- */
 
+void fsdp_mesh_at(struct fsdp_mesh *m, const char *what, const char *block)
+{
+	if (block)
+		m->last_block = block;
+	fsdp_board_at(m->host.board, what, block);
+}
+
+/* what leads a message: "evaluation after block tail" */
+static const char *group_label(struct fsdp_mesh *m, const char *what, char out[120])
+{
+	fsdp_mesh_at(m, what, NULL);
+	if (m->last_block)
+		snprintf(out, 120, "%s after block %s", what, m->last_block);
+	return m->last_block ? out : what;
+}
+
 static int group_agree(void *self, int err, const char *what)
 {
 	struct fsdp_mesh *m = self;
+	char label[120];
 
-	return fsdp_control_agree(&m->control, err, what);
+	return fsdp_control_agree(&m->control, err, group_label(m, what, label));
 }
 
 static int group_sum(void *self, double *x, int n)
 {
 	struct fsdp_mesh *m = self;
-	char what[120] = "sum over ranks";
+	char label[120];
 
-	if (m->last_block)
-		snprintf(what, sizeof(what), "sum over ranks after block %s", m->last_block);
-	return fsdp_control_sum(&m->control, what, x, n);
+	return fsdp_control_sum(&m->control, group_label(m, "sum over ranks", label), x, n);
 }
 
 static int group_compare(void *self, const struct dn_item *items, int n)
 {
 	struct fsdp_mesh *m = self;
+	char label[120];
 
-	return fsdp_control_compare(&m->control, "comparing settings", items, n);
+	return fsdp_control_compare(&m->control, group_label(m, "comparing settings", label), items, n);
 }
 
 static int group_gather(void *self, const void *mine, size_t bytes, char **all, size_t *sizes)
 {
 	struct fsdp_mesh *m = self;
+	char label[120];
 
-	return fsdp_control_gather(&m->control, "gathering of texts", mine, bytes, all, sizes);
+	return fsdp_control_gather(&m->control, group_label(m, "gathering of texts", label), mine, bytes, all, sizes);
 }
 
 static const struct dn_group_ops group_ops = {

@@ -7,30 +7,40 @@
 #define FSDP_MESH_H
 #include "comm/control.h"
 #include "comm/watch.h"
-
-enum fsdp_transport { FSDP_AUTO, FSDP_MPI, FSDP_LOCAL };
+#include "wire.h"
 
 struct fsdp_mesh {
 	int rank, world, ranks_on_host;
 	bool mpi;	      /* started by us: to be ended by us */
-	int *pids;	      /* [world], 0 = on another host */
 	struct fsdp_hub *hub; /* owned, of a single rank without MPI */
-	struct fsdp_channel *gather, *reduce;
+	struct fsdp_grid grid;
+	int shard_rank, replica_rank;
+	struct fsdp_channel
+		*channels[FSDP_STAGES]; /* gather and reduce: of the ranks that share this one's copy; the others: of all */
 	struct fsdp_control control;
 	struct fsdp_watch *watch; /* NULL without a launcher */
-	const char *last_block;	  /* updated last, for messages; borrowed from the plan, NULL = none */
+	struct fsdp_host host;	  /* pids and board are owned */
+	const char *last_block;	  /* computed or updated last, for messages; borrowed from the plan, NULL = none */
 	int64_t timeout_ms;
 	int late_status; /* exit status when the end itself hangs */
 };
 
-/** fsdp_mesh_create() - one rank alone, or all that the launcher started (collective) */
-int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms);
-/** fsdp_mesh_create_local() - rank @rank of @hub's ranks in this process */
+/** fsdp_mesh_create() - one rank alone, or all that the launcher started (collective); @shards ranks share a copy, 0 = all */
+int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int shards, int64_t timeout_ms);
+/** fsdp_mesh_create_local() - rank @rank of @hub's ranks in this process, which all share one copy */
 int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms);
+/** fsdp_mesh_create_grid() - the same with @shards ranks a copy */
+int fsdp_mesh_create_grid(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int shards, int64_t timeout_ms);
+
+/* groups.c */
+int fsdp_groups_open(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards); /* hub NULL: over MPI, collective */
+void fsdp_groups_close(struct fsdp_mesh *m);
 /** fsdp_mesh_destroy() - all streams that use the channels have ended; collective with MPI */
 void fsdp_mesh_destroy(struct fsdp_mesh *m);
 /** fsdp_mesh_abort() - end this process and with it the job, without waiting for anybody; does not return with MPI */
 void fsdp_mesh_abort(struct fsdp_mesh *m, int status);
+/** fsdp_mesh_at() - this rank begins @what, of @block unless NULL (borrowed, see last_block): what others say of it */
+void fsdp_mesh_at(struct fsdp_mesh *m, const char *what, const char *block);
 /** fsdp_mesh_group() - the ranks as the core sees them; @m is borrowed */
 void fsdp_mesh_group(struct fsdp_mesh *m, struct dn_group *out);
 #endif

@@ -1,4 +1,4 @@
-/* The watchdog thread. */
+/* The watchdog thread; see watch.h. */
 #define _GNU_SOURCE /* close_range */
 #include <errno.h>
 #include <poll.h>
@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/pidfd.h>
 #include <unistd.h>
 #include "comm/presence.h"
@@ -15,15 +16,23 @@
 #define OTHERS_LOOK_MS 400
 #define PAUSE_MS 1500 /* without a tick: the process was stopped */
 #define PAUSE_RECENT_MS 5000
-#define LAUNCHER_ENDS_MS 5000 /* after its SIGTERM to the ranks */
+#define LAUNCHER_ENDS_MS 5000  /* after its SIGTERM to the ranks */
+#define OTHERS_END_MS 80       /* from the first to the last rank that one signal ends */
+#define LAUNCHER_KILLS_MS 4000 /* after the end of a rank; Open MPI: SIGTERM after 1 s, SIGKILL after 2 s */
+#define STUCK_GRACE_MS 3500    /* after the deadlines of tasks and of those who wait for them */
+
+struct peer {
+	int rank, fd;	    /* its pidfd; -1 = over and looked at, -2 = over before we could look */
+	int64_t stopped_ns; /* since when it is seen stopped, 0 = it is not */
+};
 
 struct fsdp_watch {
 	struct dn_launch launch;
 	struct dn_launcher launcher;
 	struct fsdp_presence presence;
 	pthread_t thread;
+	int wake;	      /* eventfd */
 	pthread_mutex_t lock; /* guards all below */
-	pthread_cond_t wake;
 	bool stop;
 	bool starting; /* the limit is that of start-up; SIGTERM is blocked and ours */
 	sigset_t mask; /* the main thread's before that */
@@ -32,12 +41,21 @@ struct fsdp_watch {
 	int status;
 	int64_t tick_ns;		/* last time the thread ran */
 	int64_t pause_end_ns, pause_ms; /* it did not run for so long, although it should have */
+	const struct fsdp_host *host;	/* NULL before fsdp_watch_peers() */
+	int n_peers;
+	struct peer *peers;
+	struct pollfd *polls; /* [1 + n_peers]: wake, then the peers; made once */
+	struct pollfd only_wake;
+	int64_t timeout_ms; /* of waits; 0 = none */
+	uint32_t moves;	    /* of this rank, when it was seen to move last: */
+	int64_t moved_ns;
+	int64_t lost_ns; /* when a rank was seen to have ended without a word, 0 = never */
 };
 
 /* --- the thread --- */
 
-/* The main thread hangs in a library call and may hold the lock of stderr: straight to the file, straight out. */
-static void die(struct fsdp_watch *w, int status, const char *fmt, ...)
+/* The main thread hangs in a library call and may hold the lock of stderr: straight to the file. */
+static void say(const struct fsdp_watch *w, const char *fmt, ...)
 {
 	char text[1024];
 	va_list ap;
@@ -46,12 +64,37 @@ static void die(struct fsdp_watch *w, int status, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	(void)dprintf(2, "darknet: rank %d: %s\n", w->launch.rank, text);
+}
+
+/* straight out, for the same reason */
+static void leave(struct fsdp_watch *w, int status)
+{
+	if (w->host)
+		fsdp_board_leave(w->host->board);
 	if (w->starting) { /* others look at the files at this very moment; then the job is over */
 		dn_sleep_us(OTHERS_LOOK_MS * 1000);
 		fsdp_presence_remove_all(&w->presence);
 	}
 	fsdp_presence_remove(&w->presence);
 	_exit(status);
+}
+
+static bool nobody(const void *arg, int peer)
+{
+	return false;
+}
+
+/* "rank 1 is in X: waiting for rank 1 (stopped)", "" when all that are known of run */
+static void troubled(const struct fsdp_watch *w, char *out, size_t cap)
+{
+	struct fsdp_host h;
+
+	*out = '\0';
+	if (!w->host)
+		return;
+	h = *w->host;
+	h.watch = NULL; /* we are it, and hold its lock */
+	fsdp_host_waiting(&h, h.rank, h.world, nobody, NULL, out, cap);
 }
 
 static void late(struct fsdp_watch *w, int64_t waited_ms)
@@ -62,10 +105,14 @@ static void late(struct fsdp_watch *w, int64_t waited_ms)
 		fsdp_presence_missing(&w->presence, who, sizeof(who));
 	/* all find it at once, and the first to leave makes the launcher kill the others */
 	if (w->starting && !*who)
-		die(w, w->status, "%s: waited %.1f s; all ranks of this host are here", w->what, (double)waited_ms / 1e3);
+		say(w, "%s: waited %.1f s; all ranks of this host are here", w->what, (double)waited_ms / 1e3);
+	else if (w->starting)
+		say(w, "%s: waited %.1f s: waiting for %s", w->what, (double)waited_ms / 1e3, who);
 	if (w->starting)
-		die(w, w->status, "%s: waited %.1f s: waiting for %s", w->what, (double)waited_ms / 1e3, who);
-	die(w, w->status, "%s: waited %.1f s", w->what, (double)waited_ms / 1e3);
+		leave(w, w->status);
+	troubled(w, who, sizeof(who));
+	say(w, "%s: waited %.1f s%s%s", w->what, (double)waited_ms / 1e3, *who ? ": " : "", who);
+	leave(w, w->status);
 }
 
 /* SIGTERM during start-up: mpirun ends the job. When a rank died in the middle of its first words to it (in MPI_Init),
@@ -80,7 +127,7 @@ static void terminated(struct fsdp_watch *w)
 	sigset_t term;
 
 	/* the first of us to get here says who is missing; the files go, so that the others say nothing */
-	if (fsdp_presence_is_here(&w->presence))
+	if (!w->lost_ns && fsdp_presence_is_here(&w->presence))
 		fsdp_presence_missing(&w->presence, who, sizeof(who));
 	fsdp_presence_remove_all(&w->presence);
 	fsdp_presence_remove(&w->presence);
@@ -112,6 +159,77 @@ static void sigterm_back(struct fsdp_watch *w)
 	w->starting = false;
 }
 
+/* --- the other ranks of this host --- */
+
+/* Its process is over. Who has said why it leaves, or leaves in order, needs no words of ours. */
+static void peer_gone(struct fsdp_watch *w, struct peer *p)
+{
+	char here[FSDP_PLACE_MAX], there[FSDP_PLACE_MAX];
+
+	if (p->fd >= 0)
+		(void)close(p->fd);
+	p->fd = -1;
+	if (!fsdp_board_is_silent(w->host->board, p->rank))
+		return;
+	/* one signal to all ranks (the end of a job) ends us, too, before we speak of the first one */
+	pthread_mutex_unlock(&w->lock);
+	dn_sleep_us(OTHERS_END_MS * 1000);
+	pthread_mutex_lock(&w->lock);
+	if (w->stop)
+		return;
+	if (!w->lost_ns)
+		w->lost_ns = dn_now_ns();
+	if (!fsdp_board_first(w->host->board, p->rank))
+		return;
+	fsdp_board_place(w->host->board, w->host->rank, here);
+	fsdp_board_place(w->host->board, p->rank, there);
+	say(w, "%s: rank %d is gone; it was in %s", *here ? here : "start-up", p->rank, *there ? there : "start-up");
+}
+
+static void peers_look(struct fsdp_watch *w)
+{
+	for (int i = 0; i < w->n_peers && !w->stop; i++)
+		if (w->peers[i].fd == -2 || (w->peers[i].fd >= 0 && w->polls[1 + i].revents)) {
+			w->polls[1 + i].fd = -1; /* is passed over from now on */
+			peer_gone(w, &w->peers[i]);
+		}
+	/* it is the launcher that ends the job, with the status of the rank that ended first; not every one does */
+	if (w->lost_ns && !w->stop && dn_now_ns() - w->lost_ns > LAUNCHER_KILLS_MS * 1000000ll)
+		leave(w, 3);
+}
+
+/* This rank has begun nothing new for long, and another one was stopped all the time. */
+static void stuck_look(struct fsdp_watch *w)
+{
+	int64_t now = dn_now_ns(), limit = (w->timeout_ms + STUCK_GRACE_MS) * 1000000;
+	uint32_t moves = fsdp_board_moves(w->host->board, w->host->rank);
+	char here[FSDP_PLACE_MAX], who[512];
+
+	if (moves != w->moves || !w->moved_ns) {
+		w->moves = moves;
+		w->moved_ns = now;
+	}
+	if (!w->timeout_ms || !w->host->board || now - w->moved_ns < limit / 2) /* reading /proc costs more than it brings */
+		return;
+	for (int i = 0; i < w->n_peers; i++) {
+		struct peer *p = &w->peers[i];
+		const char *why = p->fd >= 0 ? dn_process_trouble(w->host->pids[p->rank]) : NULL;
+
+		if (!why || *why != 's')
+			p->stopped_ns = 0;
+		else if (!p->stopped_ns)
+			p->stopped_ns = now;
+		if (!p->stopped_ns || now - p->stopped_ns < limit / 2 || now - w->moved_ns < limit)
+			continue;
+		fsdp_board_place(w->host->board, w->host->rank, here);
+		troubled(w, who, sizeof(who));
+		say(w, "%s: waited %.1f s: %s", here, (double)(now - w->moved_ns) * 1e-9, who);
+		leave(w, 3);
+	}
+}
+
+/* --- time --- */
+
 /* with the lock */
 static void tick(struct fsdp_watch *w)
 {
@@ -121,6 +239,7 @@ static void tick(struct fsdp_watch *w)
 		w->pause_end_ns = now;
 		w->pause_ms = gap;
 		w->since_ns += gap * 1000000; /* the others were not late, we were */
+		w->moved_ns = now;
 	}
 	w->tick_ns = now;
 }
@@ -134,6 +253,20 @@ int64_t fsdp_watch_pause_ms(struct fsdp_watch *w)
 	ms = w->pause_ms && (w->tick_ns - w->pause_end_ns) / 1000000 < PAUSE_RECENT_MS ? w->pause_ms : 0;
 	pthread_mutex_unlock(&w->lock);
 	return ms;
+}
+
+/* --- the thread --- */
+
+static void watch_sleep(struct fsdp_watch *w)
+{
+	struct pollfd *polls = w->polls ? w->polls : &w->only_wake;
+	int n = 1 + w->n_peers;
+	uint64_t woken;
+
+	pthread_mutex_unlock(&w->lock);
+	if (poll(polls, (nfds_t)n, TICK_MS) > 0 && polls[0].revents)
+		(void)!read(w->wake, &woken, sizeof(woken));
+	pthread_mutex_lock(&w->lock);
 }
 
 static void *watch_main(void *arg)
@@ -150,15 +283,28 @@ static void *watch_main(void *arg)
 		tick(w);
 		if (w->starting && sigtimedwait(&term, NULL, &now) == SIGTERM)
 			terminated(w);
-		if (dn_launcher_gone(&w->launcher))
-			die(w, 3, "the launcher is gone");
+		if (dn_launcher_gone(&w->launcher)) {
+			say(w, "the launcher is gone");
+			leave(w, 3);
+		}
 		waited = (dn_now_ns() - w->since_ns) / 1000000;
 		if (w->limit_ms && waited > w->limit_ms)
 			late(w, waited);
-		(void)dn_cond_wait_until(&w->wake, &w->lock, dn_now_ns() + TICK_MS * 1000000ll);
+		if (w->host)
+			stuck_look(w);
+		watch_sleep(w);
+		if (w->host)
+			peers_look(w);
 	}
 	pthread_mutex_unlock(&w->lock);
 	return NULL;
+}
+
+static void watch_wake(struct fsdp_watch *w)
+{
+	const uint64_t one = 1;
+
+	(void)!write(w->wake, &one, sizeof(one)); /* a full counter wakes as well */
 }
 
 int fsdp_watch_start(struct fsdp_watch **out, const struct dn_launch *l, int64_t timeout_ms)
@@ -173,7 +319,7 @@ int fsdp_watch_start(struct fsdp_watch **out, const struct dn_launch *l, int64_t
 	w->what = "start-up";
 	w->starting = true;
 	w->since_ns = w->tick_ns = dn_now_ns();
-	w->limit_ms = timeout_ms;
+	w->limit_ms = w->timeout_ms = timeout_ms;
 	w->status = 3;
 	dn_launcher_find(&w->launcher, l);
 	fsdp_presence_leave(&w->presence, l);
@@ -182,9 +328,12 @@ int fsdp_watch_start(struct fsdp_watch **out, const struct dn_launch *l, int64_t
 		dn_fail(err, "watchdog: mutex: %s", strerror(-err));
 		goto err_free;
 	}
-	err = dn_cond_init(&w->wake);
-	if (err)
+	w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (w->wake < 0) {
+		err = dn_fail(-errno, "watchdog: eventfd: %s", strerror(errno));
 		goto err_lock;
+	}
+	w->only_wake = (struct pollfd){ .fd = w->wake, .events = POLLIN };
 	sigfillset(&all); /* signals belong to the program's own threads */
 	sigemptyset(&term);
 	sigaddset(&term, SIGTERM);
@@ -195,19 +344,54 @@ int fsdp_watch_start(struct fsdp_watch **out, const struct dn_launch *l, int64_t
 		pthread_sigmask(SIG_BLOCK, &term, NULL);
 	if (err) {
 		dn_fail(err, "watchdog: thread: %s", strerror(-err));
-		goto err_cond;
+		goto err_wake;
 	}
 	*out = w;
 	return 0;
 
-err_cond:
-	pthread_cond_destroy(&w->wake);
+err_wake:
+	(void)close(w->wake);
 err_lock:
 	pthread_mutex_destroy(&w->lock);
 err_free:
 	fsdp_presence_remove(&w->presence);
 	dn_free(w);
 	return err;
+}
+
+int fsdp_watch_peers(struct fsdp_watch *w, const struct fsdp_host *h)
+{
+	struct pollfd *polls = dn_calloc(1 + (size_t)h->world, sizeof(*polls));
+	struct peer *peers = dn_calloc((size_t)h->world, sizeof(*peers));
+	int n = 0;
+
+	if (!polls || !peers) {
+		dn_free(polls);
+		dn_free(peers);
+		return -ENOMEM;
+	}
+	polls[0] = w->only_wake;
+	for (int q = 0; q < h->world; q++) {
+		int fd;
+
+		if (q == h->rank || !h->pids[q])
+			continue;
+		fd = pidfd_open(h->pids[q], 0);
+		if (fd < 0 && errno != ESRCH) {
+			dn_warn("rank %d: its end will not be seen: pidfd_open: %s", q, strerror(errno));
+			continue;
+		}
+		peers[n] = (struct peer){ .rank = q, .fd = fd < 0 ? -2 : fd };
+		polls[++n] = (struct pollfd){ .fd = fd, .events = POLLIN };
+	}
+	pthread_mutex_lock(&w->lock);
+	w->peers = peers;
+	w->polls = polls;
+	w->n_peers = n;
+	w->host = h;
+	pthread_mutex_unlock(&w->lock);
+	watch_wake(w);
+	return 0;
 }
 
 void fsdp_watch_arrived(struct fsdp_watch *w)
@@ -237,11 +421,16 @@ void fsdp_watch_stop(struct fsdp_watch *w)
 	pthread_mutex_lock(&w->lock);
 	sigterm_back(w);
 	w->stop = true;
-	pthread_cond_signal(&w->wake);
 	pthread_mutex_unlock(&w->lock);
+	watch_wake(w);
 	pthread_join(w->thread, NULL);
 	fsdp_presence_remove(&w->presence);
-	pthread_cond_destroy(&w->wake);
+	for (int i = 0; i < w->n_peers; i++)
+		if (w->peers[i].fd >= 0)
+			(void)close(w->peers[i].fd);
+	dn_free(w->peers);
+	dn_free(w->polls);
+	(void)close(w->wake);
 	pthread_mutex_destroy(&w->lock);
 	dn_free(w);
 }

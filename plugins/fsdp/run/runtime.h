@@ -4,60 +4,67 @@
 #ifndef FSDP_RUNTIME_H
 #define FSDP_RUNTIME_H
 #include "comm/collective.h"
+#include "comm/mesh.h"
 #include "plan/plan.h"
 
 enum fsdp_block_state { FSDP_SHARDED, FSDP_GATHERING, FSDP_GATHERED };
 
-struct fsdp_memory {			/* regions of this rank, as the plan lays them out; NULL when empty */
-	float *params, *grads, *states; /* states: n_states arrays of the size of grads, one after the other */
-	float *slots, *grad_slots;
-	float *staging; /* pieces of a reduction, then statistics of other ranks */
-	float *rolling, *stats;
+struct fsdp_memory {		      /* of this rank: the plan says where in it what lies */
+	void *region[DN_MEM_PLANNED]; /* of the device; NULL = empty, or not the store's */
+	void *host_staging;	      /* pinned; NULL = none */
 };
 
 struct fsdp_block_run { /* what a block does at run time */
 	enum fsdp_block_state state;
 	bool grads_open; /* backward writes its gradient slot */
 	bool ready;	 /* every value of this rank's shard was written once */
-	struct fsdp_gather gather;
-	struct fsdp_reduce reduce;
-	char gather_label[96], reduce_label[96];
 };
 
-struct fsdp_stats_run { /* statistics of all blocks: exchange, mean, rolling update */
-	struct fsdp_exchange x;
-	struct fsdp_runtime *rt;
-	const float **parts; /* [world] */
+struct fsdp_tally {		/* what a queue's operations have sent, told apart by schedule where its order tells */
+	struct fsdp_count sent; /* so far */
+	struct fsdp_count seen; /* when the last schedule had ended on the queue */
+	struct fsdp_count last; /* by the last step */
 };
 
 struct fsdp_runtime {
 	const struct fsdp_plan *plan;
 	struct dn_net *net;
-	int rank;
+	int rank, shard_rank, replica_rank;
 	const struct dn_backend *be;
 	struct dn_stream *queues[FSDP_QUEUES]; /* compute is the net's */
 	struct dn_event **events;	       /* [FSDP_OP_KINDS * n_blocks], NULL where the plan has none */
+	struct dn_event *fences[2];	       /* compute at the end of the last two windows */
+	int64_t n_windows;
 	struct fsdp_memory mem;
 	struct fsdp_block_run *blocks; /* [n_blocks] */
-	struct fsdp_stats_run stats;
-	struct fsdp_limiter limiter;	     /* who holds which slot, checked against the plan */
-	struct fsdp_count gathered, reduced; /* sent so far */
-	int64_t at, at_eval;		     /* cursors; at_eval 0 = between passes */
-	int stats_micro;		     /* microbatch whose statistics were exchanged, -1 = none of this step */
-	bool training;			     /* the pass under way is one of a step */
-	bool broken;			     /* a step ended in the middle */
+	const struct fsdp_coll_ops *coll_ops;
+	struct fsdp_coll *colls[FSDP_STAGES]; /* NULL where nothing is done */
+	struct dn_task *tasks;		      /* [n_calls] prepared operations */
+	char (*labels)[DN_BLOCK_NAME_MAX + 64];
+	struct fsdp_tally gathered, reduced;
+	struct fsdp_limiter limiter; /* who holds which slot, checked against the plan */
+	int64_t at, at_eval;	     /* cursors; at_eval 0 = between passes */
+	int stats_micro;	     /* microbatch whose statistics were exchanged, -1 = none of this step */
+	bool training;		     /* the pass under way is one of a step */
+	bool broken;		     /* a step ended in the middle */
 	/* the test's log of executed operations in host order; NULL = off */
 	struct fsdp_op *log;
 	int64_t n_log, log_cap;
 	/* asked before the first gather of a block: is every value there? */
 	int (*check_ready)(void *arg, int block);
 	void *check_arg;
+	/* told what the host begins, before it may have to wait for it; may be NULL */
+	void (*stand)(void *arg, const char *op, const char *block);
+	void *stand_arg;
 };
 
 /** fsdp_runtime_init() - streams, events and prepared operations over @mem; also undone by fini when it fails */
-int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, struct fsdp_channel *gather,
-		      struct fsdp_channel *reduce, const struct fsdp_memory *mem);
+int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, const struct fsdp_mesh *mesh,
+		      const struct fsdp_memory *mem);
 void fsdp_runtime_fini(struct fsdp_runtime *rt);
+
+/** fsdp_runtime_at() - the memory of a place, NULL for nothing */
+void *fsdp_runtime_at(const struct fsdp_runtime *rt, struct fsdp_place x);
 
 int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, bool training);
 int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block);
@@ -66,8 +73,8 @@ int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_begin(struct fsdp_runtime *rt);
 /** fsdp_runtime_stats() - the statistics of this microbatch are on their way; an error when the plan has not come there */
 int fsdp_runtime_stats(struct fsdp_runtime *rt);
-/** fsdp_runtime_update() - the rest of the step: every update, after its waits, through @fn */
+/** fsdp_runtime_update() - the rest of the step, every update through @fn after its waits; it may go on when this returns */
 int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg);
-/** fsdp_runtime_idle() - wait until both communication queues are empty */
+/** fsdp_runtime_idle() - wait until all queues are empty: device memory is as the steps so far leave it */
 int fsdp_runtime_idle(struct fsdp_runtime *rt);
 #endif

@@ -15,19 +15,11 @@ static const enum dn_region own_regions[] = {
 
 static void place_buffers(struct fsdp_store *s)
 {
-	float *value = s->region[DN_MEM_BUFFERS], *stat = value + s->plan->n_rolling;
+	for (int k = 0; k < s->plan->n_buffers; k++) {
+		struct dn_param *p = s->net->params[s->plan->buffers[k].param];
 
-	for (int i = 0; i < s->net->n_params; i++) {
-		struct dn_param *p = s->net->params[i];
-
-		if (p->role != DN_BUFFER)
-			continue;
-		p->value = value;
-		value += dn_up((size_t)p->n, FSDP_ALIGN);
-		if (!s->net->opt.train || p->frozen)
-			continue;
-		p->stat = stat;
-		stat += dn_up((size_t)p->n, FSDP_ALIGN);
+		p->value = fsdp_runtime_at(&s->rt, fsdp_place_rolling(s->plan, k));
+		p->stat = fsdp_runtime_at(&s->rt, fsdp_place_stat(s->plan, k));
 	}
 }
 
@@ -50,47 +42,51 @@ static int check_ready(void *arg, int block)
 	return 0;
 }
 
+static void stand(void *arg, const char *op, const char *block)
+{
+	fsdp_mesh_at(((struct fsdp_store *)arg)->mesh, op, block);
+}
+
+static int take_region(struct fsdp_store *s, enum dn_region r)
+{
+	const struct dn_backend *be = s->net->dev->be;
+	size_t bytes = fsdp_place_all(s->plan, r, false).bytes, pinned = fsdp_place_all(s->plan, r, true).bytes;
+	int err = bytes ? be->alloc(s->net->dev, r, bytes, &s->mem.region[r]) : 0;
+
+	/* slots and staging are written before they are read */
+	if (!err && bytes && r != DN_MEM_PARAM_SLOTS && r != DN_MEM_GRAD_SLOTS && r != DN_MEM_STAGING)
+		err = be->zero(s->net->compute, s->mem.region[r], bytes);
+	if (!err && pinned)
+		err = be->alloc_host(s->net->dev, r, pinned, &s->mem.host_staging);
+	return err;
+}
+
 static int store_alloc(void *self, struct dn_net *net)
 {
 	struct fsdp_store *s = self;
-	struct fsdp_memory m = { 0 };
 	int err;
 
 	s->written = dn_calloc((size_t)s->plan->n_tensors, sizeof(*s->written));
 	if (!s->written)
 		return -ENOMEM;
 	for (size_t i = 0; i < sizeof(own_regions) / sizeof(own_regions[0]); i++) {
-		enum dn_region r = own_regions[i];
-
-		if (!s->plan->planned[r])
-			continue;
-		err = net->dev->be->alloc(net->dev, r, s->plan->planned[r], &s->region[r]);
-		/* slots and staging are written before they are read */
-		if (!err && r != DN_MEM_PARAM_SLOTS && r != DN_MEM_GRAD_SLOTS && r != DN_MEM_STAGING)
-			err = net->dev->be->zero(net->compute, s->region[r], s->plan->planned[r]);
+		err = take_region(s, own_regions[i]);
 		if (err)
 			return err;
 	}
 	err = dn_window_init(&s->window, net->dev, MOVE_FLOATS);
 	if (!err)
 		err = net->dev->be->stream_sync(net->compute); /* other streams use them as well */
+	if (!err)
+		err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh, &s->mem);
 	if (err)
 		return err;
-	m.params = s->region[DN_MEM_PARAMS];
-	m.grads = s->region[DN_MEM_GRADS];
-	m.states = s->region[DN_MEM_OPTIMIZER];
-	m.slots = s->region[DN_MEM_PARAM_SLOTS];
-	m.grad_slots = s->region[DN_MEM_GRAD_SLOTS];
-	m.staging = s->region[DN_MEM_STAGING];
-	m.rolling = s->region[DN_MEM_BUFFERS];
-	if (m.rolling) {
-		m.stats = m.rolling + s->plan->n_rolling;
-		place_buffers(s);
-	}
-	err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh->gather, s->mesh->reduce, &m);
+	place_buffers(s);
 	s->rt.check_ready = check_ready;
 	s->rt.check_arg = s;
-	return err;
+	s->rt.stand = stand;
+	s->rt.stand_arg = s;
+	return 0;
 }
 
 static void store_destroy(void *self)
@@ -101,8 +97,10 @@ static void store_destroy(void *self)
 	fsdp_control_detach(&s->mesh->control);
 	fsdp_runtime_fini(&s->rt);
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
-		if (s->region[r])
-			s->net->dev->be->free(s->net->dev, s->region[r]);
+		if (s->mem.region[r])
+			s->net->dev->be->free(s->net->dev, s->mem.region[r]);
+	if (s->mem.host_staging)
+		s->net->dev->be->free_host(s->net->dev, s->mem.host_staging);
 	dn_window_fini(&s->window);
 	dn_free(s->written);
 	dn_free(s);
@@ -112,18 +110,11 @@ static void store_destroy(void *self)
 
 float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part)
 {
-	const struct fsdp_block *b = &s->plan->blocks[s->plan->tensors[t].block];
-	int64_t n_grads = (int64_t)(s->plan->planned[DN_MEM_GRADS] / sizeof(float));
+	const struct fsdp_tensor *x = &s->plan->tensors[t];
 
-	if (part == DN_VALUE)
-		return s->rt.mem.params + b->shard_offset;
-	if (!b->learns || s->net->params[s->plan->tensors[t].param]->frozen)
+	if (part != DN_VALUE && s->net->params[x->param]->frozen)
 		return NULL;
-	if (part == DN_GRAD)
-		return s->rt.mem.grads + b->grad_offset;
-	if ((int)part - DN_STATE0 >= s->plan->n_states)
-		return NULL;
-	return s->rt.mem.states + (part - DN_STATE0) * n_grads + b->grad_offset;
+	return fsdp_runtime_at(&s->rt, fsdp_place_part(s->plan, x->block, part));
 }
 
 struct each { /* pieces of a window as those of a param, whose interval begins at @from */
@@ -148,6 +139,7 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, unsigne
 	int64_t n, shard_at;
 	float *x;
 
+	fsdp_mesh_at(s->mesh, "values", p->block->name);
 	err = fsdp_runtime_idle(&s->rt);
 	if (err)
 		return err;
@@ -192,11 +184,11 @@ static void owned(const struct fsdp_store *s, int t, int rank, int64_t from, int
 static int transfer(struct fsdp_store *s, const struct dn_param *p, const char *verb, bool from_others)
 {
 	struct fsdp_control *c = &s->mesh->control;
-	char what[128];
+	char what[160];
 
 	if (!c->n_spans)
 		return 0;
-	snprintf(what, sizeof(what), "%s of %s", verb, p->name);
+	snprintf(what, sizeof(what), "%s of %s of block %s", verb, p->name, p->block->name);
 	return fsdp_control_transfer(c, what, from_others == (s->mesh->rank != 0));
 }
 
@@ -214,7 +206,8 @@ static int move_whole(struct fsdp_store *s, const struct dn_param *p, enum dn_pa
 	int t = s->plan->tensor_of_param[p->index], err = 0;
 	float *x = fsdp_store_part(s, t, part);
 
-	for (int q = 0; q < s->plan->world && !err; q++) {
+	/* of the copies of a shard rank 0 reads the first, and writes all */
+	for (int q = 0; q < (read ? s->plan->grid.shards : s->plan->grid.world) && !err; q++) {
 		int64_t from, len, shard_at;
 
 		owned(s, t, q, at, n, &from, &len, &shard_at);
@@ -237,7 +230,7 @@ static int move_part(struct fsdp_store *s, const struct dn_param *p, enum dn_par
 	float *x, *host;
 
 	owned(s, t, s->mesh->rank, at, n, &from, &len, &shard_at);
-	if (!len)
+	if (!len || (read && fsdp_replica_rank(&s->plan->grid, s->mesh->rank)))
 		return 0;
 	x = fsdp_store_part(s, t, part) + shard_at;
 	err = dn_window_begin(&s->window, s->net->compute, x, len, access, &host);
@@ -264,8 +257,10 @@ static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part par
 static int store_read(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out)
 {
 	struct fsdp_store *s = self;
-	int err = fsdp_runtime_idle(&s->rt);
+	int err;
 
+	fsdp_mesh_at(s->mesh, "read", p->block->name);
+	err = fsdp_runtime_idle(&s->rt);
 	if (!err)
 		err = check_range(s, p, part, at, n);
 	if (err)
@@ -284,7 +279,7 @@ static int write_buffer(struct fsdp_store *s, const struct dn_param *p, int64_t 
 	s->mesh->control.n_spans = 0;
 	if (s->mesh->rank == 0) {
 		err = dn_window_write(&s->window, s->net->compute, x, n, in);
-		for (int q = 1; q < s->plan->world; q++)
+		for (int q = 1; q < s->plan->grid.world; q++)
 			span(s, q, (float *)(uintptr_t)in, n);
 		return err ? err : transfer(s, p, "write", false);
 	}
@@ -306,8 +301,10 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 	struct fsdp_store *s = self;
 	int t = s->plan->tensor_of_param[p->index];
 	int64_t from, len, shard_at;
-	int err = fsdp_runtime_idle(&s->rt);
+	int err;
 
+	fsdp_mesh_at(s->mesh, "write", p->block->name);
+	err = fsdp_runtime_idle(&s->rt);
 	if (!err)
 		err = check_range(s, p, part, at, n);
 	if (err)
@@ -331,6 +328,7 @@ static int store_begin(void *self, struct dn_net *net, int64_t step)
 	struct fsdp_store *s = self;
 	int err = fsdp_runtime_begin(&s->rt);
 
+	fsdp_mesh_at(s->mesh, "images before forward", s->plan->blocks[0].name);
 	if (!err)
 		fsdp_report_begin(s);
 	return err;
@@ -345,7 +343,6 @@ static int update_block(void *arg, int block)
 {
 	struct fsdp_store *s = arg;
 
-	s->mesh->last_block = s->plan->blocks[block].name;
 	return fsdp_optim_block(s, block);
 }
 
@@ -358,10 +355,6 @@ static int store_step(void *self, struct dn_net *net, const struct dn_update *u)
 	err = fsdp_runtime_update(&s->rt, update_block, s);
 	s->update = NULL;
 	store_touched(s);
-	if (!err)
-		err = s->rt.be->stream_sync(net->compute);
-	if (!err)
-		err = fsdp_runtime_idle(&s->rt); /* statistics of a net in which nothing learns */
 	if (!err)
 		fsdp_report_end(s);
 	return err;

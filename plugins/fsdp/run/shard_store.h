@@ -8,17 +8,16 @@ struct fsdp_store {
 	struct dn_net *net;
 	struct fsdp_mesh *mesh;	      /* borrowed */
 	const struct fsdp_plan *plan; /* borrowed */
-	void *region[DN_MEM_PLANNED]; /* of the device; NULL = empty, or the net's */
-	struct dn_window window;      /* the host's view of them */
+	struct fsdp_memory mem;
+	struct dn_window window; /* the host's view of it */
 	struct fsdp_runtime rt;
-	int64_t *written;		     /* [n_tensors] values of this rank's part that were written */
-	const struct dn_update *update;	     /* during step */
-	uint64_t gather_at[2], reduce_at[2]; /* bytes, calls when the step began */
-	int64_t waited_at;
-	struct dn_store_report report; /* of the last complete step */
+	int64_t *written;		/* [n_tensors] values of this rank's part that were written */
+	const struct dn_update *update; /* during step */
+	int64_t waited_at;		/* when the step began */
+	double exposed_ms;		/* of the last step */
 };
 
-/** fsdp_store_part() - where this rank's elements of tensor @t's block lie, NULL when the part does not exist
+/** fsdp_store_part() - this rank's shard of tensor @t's block, NULL when the part does not exist
  * A tensor's own begin at fsdp_plan_tensor()'s shard_at. */
 float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part);
 /** fsdp_store_attach() - make @net own a sharded store (allocated by its alloc); control operations go to the device */

@@ -113,10 +113,12 @@ bool stream_awaited(const struct host_device *d)
 	return false;
 }
 
+/* What stands before the record may be many tasks, and each may take its full time: the deadline starts anew whenever a queue moves.
+ * Who then is late is said by the task that waits for it; a host that gave up first could name nobody. */
 static int event_wait_locked(struct dn_event *ev)
 {
 	struct host_device *d = ev->dev;
-	uint64_t seq = ev->recorded;
+	uint64_t seq = ev->recorded, moves = d->moves;
 	struct host_wait wait = { ev, NULL, seq, NULL };
 	int64_t start, deadline = 0, waited;
 	int err = 0;
@@ -127,8 +129,14 @@ static int event_wait_locked(struct dn_event *ev)
 			deadline = start + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
 		ev->refs++;
 		wait_begin(d, &wait);
-		while (!event_passed(ev, seq) && !err)
+		while (!event_passed(ev, seq) && !err) {
 			err = dn_cond_wait_until(&d->done, &d->lock, deadline);
+			if (d->moves == moves || !deadline)
+				continue;
+			moves = d->moves;
+			deadline = dn_now_ns() + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
+			err = 0;
+		}
 		wait_end(d, &wait);
 		waited = dn_now_ns() - start;
 		d->waited_ns += waited;
@@ -157,6 +165,7 @@ static void stream_stick(struct dn_stream *st, int err, const char *msg)
 static void stream_pop(struct dn_stream *st)
 {
 	st->head++;
+	st->dev->moves++;
 	pthread_cond_broadcast(&st->dev->done);
 }
 

@@ -14,6 +14,7 @@ struct host_device {
 	pthread_t thread;	   /* the progress thread; started with the first COMM stream */
 	bool running;		   /* thread exists */
 	bool stop;		   /* thread shall end */
+	uint64_t moves;		   /* entries of all streams that have ended */
 	int64_t timeout_ms;	   /* of later tasks and waits, 0 = none */
 	int64_t waited_ns;	   /* by compute streams and hosts for events */
 	struct dn_stream *streams; /* those with queues, in order of creation */

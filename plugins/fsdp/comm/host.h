@@ -1,0 +1,22 @@
+/* What is known of the ranks of this host without MPI: their processes and where they stand. For messages. */
+#ifndef FSDP_HOST_H
+#define FSDP_HOST_H
+#include "comm/board.h"
+
+struct fsdp_watch;
+
+struct fsdp_host {
+	int rank, world;
+	int *pids;		  /* [world] of other ranks here, 0 elsewhere; NULL = nothing is known */
+	struct fsdp_board *board; /* may be NULL */
+	struct fsdp_watch *watch; /* knows whether this process itself stood still; may be NULL */
+};
+
+/** fsdp_host_waiting() - "waiting for rank 1, 3" into @out: the ranks for which late(arg, rank) holds; where the first of them
+ * stands goes before it. When processes of this host are stopped or gone, only those are named: the others wait for them too. A
+ * process that was stopped itself and goes on finds everybody late: it says so and names nobody. @h may be NULL. */
+void fsdp_host_waiting(const struct fsdp_host *h, int rank, int world, bool (*late)(const void *arg, int peer), const void *arg,
+		       char *out, size_t cap);
+/** fsdp_host_troubled() - how many ranks of this host are stopped or gone */
+int fsdp_host_troubled(const struct fsdp_host *h);
+#endif
