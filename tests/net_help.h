@@ -121,11 +121,19 @@ __attribute__((unused)) static const float *peek(const struct dn_net *net, const
 	return NULL;
 }
 
-__attribute__((unused)) static const float *peek_output(const struct dn_net *net, int layer)
+/* floats of a layer */
+__attribute__((unused)) static const float *output_of(const struct dn_net *net, int layer)
 {
 	const struct dn_layer *l = &net->layers[layer];
 
 	return peek(net, l->output, l->batch * l->outputs);
+}
+
+__attribute__((unused)) static const float *delta_of(const struct dn_net *net, int layer)
+{
+	const struct dn_layer *l = &net->layers[layer];
+
+	return peek(net, l->delta, l->batch * l->outputs);
 }
 
 __attribute__((unused)) static void poke(const struct dn_net *net, float *x, int64_t n, const float *in)

@@ -153,7 +153,7 @@ struct summing {
 static int summing_start(void *arg)
 {
 	struct summing *s = arg;
-	int err = s->r->be->axpby(s->st, 3, 2, s->x, 0, s->y);
+	int err = s->r->be->axpby(s->st, DN_F32, 3, 2, s->x, 0, s->y);
 
 	return err ? err : s->r->be->event_record(s->ev, s->st);
 }

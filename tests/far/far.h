@@ -94,8 +94,6 @@ bool far_pending(const struct dn_device *dev, const void *p, size_t bytes);
 
 /* ops.c */
 void far_ops(struct dn_backend *be);
-int far_conv_create(struct dn_device *dev, const struct dn_conv_desc *d, struct dn_conv **out);
-void far_conv_destroy(struct dn_conv *cv);
 
 /** far_broken() - the contract was broken: says how, and ends the program */
 _Noreturn void far_broken(const char *fmt, ...) DN_PRINTF(1, 2);

@@ -12,23 +12,26 @@ enum kind { VALUE, TENSOR, OBJECT, DESCRIPTOR };
 
 /* clang-format off */
 #define KIND(x) _Generic((x), \
-	float *: TENSOR, const float *: TENSOR, double *: TENSOR, const double *: TENSOR, void *: TENSOR, const void *: TENSOR, \
-	int32_t *: TENSOR, const int32_t *: TENSOR, int64_t *: TENSOR, const int64_t *: TENSOR, const struct dn_numbers *: TENSOR, \
-	struct dn_conv *: OBJECT, \
-	const struct dn_conv_desc *: DESCRIPTOR, const struct dn_pool_desc *: DESCRIPTOR, const struct dn_bn_desc *: DESCRIPTOR, \
-	const struct dn_shortcut_desc *: DESCRIPTOR, const struct dn_dropout_key *: DESCRIPTOR, \
-	const struct dn_softmax_desc *: DESCRIPTOR, const struct dn_tree_desc *: DESCRIPTOR, const struct dn_reorg_desc *: DESCRIPTOR, \
-	const struct dn_crop_desc *: DESCRIPTOR, const struct dn_lrn_desc *: DESCRIPTOR, const struct dn_scale_desc *: DESCRIPTOR, \
-	const struct dn_sgd *: DESCRIPTOR, const struct dn_adam *: DESCRIPTOR, \
-	bool: VALUE, float: VALUE, int: VALUE, int64_t: VALUE, enum dn_act: VALUE, enum dn_cost: VALUE)
+	void *: TENSOR, const void *: TENSOR, float *: TENSOR, const float *: TENSOR, double *: TENSOR, int32_t *: TENSOR, \
+	const int32_t *: TENSOR, int64_t *: TENSOR, const struct dn_numbers *: TENSOR, \
+	struct dn_conv *: OBJECT, const struct dn_softmax *: OBJECT, \
+	const struct dn_adam *: DESCRIPTOR, const struct dn_bn_desc *: DESCRIPTOR, const struct dn_conv_desc *: DESCRIPTOR, \
+	const struct dn_crop_desc *: DESCRIPTOR, const struct dn_dropout_key *: DESCRIPTOR, \
+	const struct dn_gemm_desc *: DESCRIPTOR, const struct dn_lrn_desc *: DESCRIPTOR, \
+	const struct dn_pool_desc *: DESCRIPTOR, const struct dn_reorg_desc *: DESCRIPTOR, \
+	const struct dn_scale_desc *: DESCRIPTOR, const struct dn_sgd *: DESCRIPTOR, \
+	const struct dn_shortcut_desc *: DESCRIPTOR, const struct dn_tensor *: DESCRIPTOR, \
+	bool: VALUE, float: VALUE, int64_t: VALUE, enum dn_act: VALUE, enum dn_cost: VALUE, enum dn_type: VALUE)
 #define SIZE(x) _Generic((x), \
-	const struct dn_conv_desc *: sizeof(struct dn_conv_desc), const struct dn_pool_desc *: sizeof(struct dn_pool_desc), \
-	const struct dn_bn_desc *: sizeof(struct dn_bn_desc), const struct dn_shortcut_desc *: sizeof(struct dn_shortcut_desc), \
-	const struct dn_dropout_key *: sizeof(struct dn_dropout_key), const struct dn_softmax_desc *: sizeof(struct dn_softmax_desc), \
-	const struct dn_tree_desc *: sizeof(struct dn_tree_desc), const struct dn_reorg_desc *: sizeof(struct dn_reorg_desc), \
-	const struct dn_crop_desc *: sizeof(struct dn_crop_desc), const struct dn_lrn_desc *: sizeof(struct dn_lrn_desc), \
+	const struct dn_adam *: sizeof(struct dn_adam), const struct dn_bn_desc *: sizeof(struct dn_bn_desc), \
+	const struct dn_conv_desc *: sizeof(struct dn_conv_desc), const struct dn_crop_desc *: sizeof(struct dn_crop_desc), \
+	const struct dn_dropout_key *: sizeof(struct dn_dropout_key), \
+	const struct dn_gemm_desc *: sizeof(struct dn_gemm_desc), const struct dn_lrn_desc *: sizeof(struct dn_lrn_desc), \
+	const struct dn_pool_desc *: sizeof(struct dn_pool_desc), \
+	const struct dn_reorg_desc *: sizeof(struct dn_reorg_desc), \
 	const struct dn_scale_desc *: sizeof(struct dn_scale_desc), const struct dn_sgd *: sizeof(struct dn_sgd), \
-	const struct dn_adam *: sizeof(struct dn_adam), default: 0)
+	const struct dn_shortcut_desc *: sizeof(struct dn_shortcut_desc), \
+	const struct dn_tensor *: sizeof(struct dn_tensor), default: 0)
 /* clang-format on */
 
 static void *keep(struct far_entry *e, const void *p, size_t bytes)
@@ -126,75 +129,72 @@ static void argument(struct far_entry *e, const char *arg, void *field, enum kin
 		return far_end(e_, name##_run); \
 	}
 
-OP(gemm, (bool, ta), (bool, tb), (int64_t, m), (int64_t, n), (int64_t, k), (float, alpha), (const float *, a), (int64_t, lda),
-   (const float *, b), (int64_t, ldb), (float, beta), (float *, c), (int64_t, ldc))
-OP(conv_pack, (struct dn_conv *, cv), (const float *, w), (void *, packed), (void *, ws))
-OP(conv_forward, (struct dn_conv *, cv), (const float *, x), (const float *, w), (const void *, packed), (const float *, bias),
-   (float *, y), (void *, ws))
-OP(conv_backward_weights, (struct dn_conv *, cv), (const float *, x), (const float *, dy), (float *, dw), (void *, ws))
-OP(conv_backward_data, (struct dn_conv *, cv), (const float *, dy), (const float *, w), (float *, dx), (bool, acc), (void *, ws))
-OP(bias_act, (int64_t, n), (int64_t, c), (int64_t, hw), (float *, x), (const float *, bias), (enum dn_act, act))
-OP(bias_backward, (int64_t, n), (int64_t, c), (int64_t, hw), (const float *, dy), (float *, db))
-OP(act_backward, (enum dn_act, act), (int64_t, n), (const float *, y), (float *, dy))
-OP(bn_forward_train, (const struct dn_bn_desc *, d), (const float *, x), (const float *, scale), (const float *, bias),
-   (float *, mean), (float *, var), (float *, y))
-OP(bn_forward, (const struct dn_bn_desc *, d), (const float *, x), (const float *, scale), (const float *, bias),
-   (const float *, mean), (const float *, var), (float *, y))
-OP(bn_backward, (const struct dn_bn_desc *, d), (bool, frozen), (const float *, x), (const float *, mean), (const float *, var),
-   (const float *, scale), (const float *, dy), (float *, dx), (bool, acc), (float *, dscale), (float *, dbias))
-OP(maxpool_forward, (const struct dn_pool_desc *, d), (const float *, x), (float *, y), (int32_t *, index))
-OP(maxpool_backward, (const struct dn_pool_desc *, d), (const float *, dy), (const int32_t *, index), (float *, dx), (bool, acc))
-OP(avgpool_forward, (int64_t, rows), (int64_t, hw), (const float *, x), (float *, y))
-OP(avgpool_backward, (int64_t, rows), (int64_t, hw), (const float *, dy), (float *, dx), (bool, acc))
-OP(local_avg_forward, (const struct dn_pool_desc *, d), (const float *, x), (float *, y))
-OP(local_avg_backward, (const struct dn_pool_desc *, d), (const float *, dy), (float *, dx), (bool, acc))
-OP(dropout_forward, (const struct dn_dropout_key *, k), (const struct dn_numbers *, num), (int64_t, n), (int64_t, per_image),
-   (const float *, x), (float *, y))
-OP(dropout_backward, (const struct dn_dropout_key *, k), (const struct dn_numbers *, num), (int64_t, n), (int64_t, per_image),
-   (const float *, dy), (float *, dx), (bool, acc))
-OP(softmax, (int64_t, rows), (int64_t, cols), (float, temperature), (const float *, x), (float *, y))
-OP(softmax_groups, (const struct dn_softmax_desc *, d), (const float *, x), (float *, y))
-OP(tree_truth, (const struct dn_tree_desc *, d), (int64_t, n), (const float *, t), (float *, out))
-OP(softmax_loss, (int64_t, rows), (int64_t, cols), (float, temperature), (const float *, x), (const float *, t), (double *, loss))
-OP(cost, (enum dn_cost, kind), (int64_t, n), (const float *, p), (const float *, t), (float *, delta), (double *, loss))
-OP(axpby, (int64_t, n), (float, alpha), (const float *, x), (float, beta), (float *, y))
-OP(copy_rows, (int64_t, rows), (int64_t, n), (const float *, src), (int64_t, src_stride), (float *, dst), (int64_t, dst_stride),
+OP(gemm, (const struct dn_gemm_desc *, d), (const void *, a), (const void *, b), (void *, c))
+OP(conv_pack, (struct dn_conv *, cv), (const void *, w), (void *, packed), (void *, ws))
+OP(conv_forward, (struct dn_conv *, cv), (const void *, x), (const void *, w), (const void *, packed), (const float *, bias),
+   (void *, y), (void *, ws))
+OP(conv_backward_weights, (struct dn_conv *, cv), (const void *, x), (const void *, dy), (float *, dw), (bool, acc), (void *, ws))
+OP(conv_backward_data, (struct dn_conv *, cv), (const void *, dy), (const void *, w), (void *, dx), (bool, acc), (void *, ws))
+OP(bias_act, (const struct dn_tensor *, t), (void *, x), (const float *, bias), (enum dn_act, act))
+OP(bias_backward, (const struct dn_tensor *, t), (const void *, dy), (float *, db), (bool, acc))
+OP(act_backward, (const struct dn_tensor *, t), (enum dn_act, act), (const void *, y), (void *, dy))
+OP(bn_forward_train, (const struct dn_bn_desc *, d), (const void *, x), (const float *, scale), (const float *, bias),
+   (float *, mean), (float *, var), (void *, y))
+OP(bn_forward, (const struct dn_bn_desc *, d), (const void *, x), (const float *, scale), (const float *, bias),
+   (const float *, mean), (const float *, var), (void *, y))
+OP(bn_backward, (const struct dn_bn_desc *, d), (bool, frozen), (const void *, x), (const float *, mean), (const float *, var),
+   (const float *, scale), (const void *, dy), (void *, dx), (bool, acc), (float *, dscale), (float *, dbias), (bool, acc_params))
+OP(maxpool_forward, (const struct dn_pool_desc *, d), (const void *, x), (void *, y), (int32_t *, index))
+OP(maxpool_backward, (const struct dn_pool_desc *, d), (const void *, dy), (const int32_t *, index), (void *, dx), (bool, acc))
+OP(avgpool_forward, (const struct dn_tensor *, t), (const void *, x), (void *, y))
+OP(avgpool_backward, (const struct dn_tensor *, t), (const void *, dy), (void *, dx), (bool, acc))
+OP(local_avg_forward, (const struct dn_pool_desc *, d), (const void *, x), (void *, y))
+OP(local_avg_backward, (const struct dn_pool_desc *, d), (const void *, dy), (void *, dx), (bool, acc))
+OP(dropout_forward, (const struct dn_dropout_key *, k), (const struct dn_numbers *, num), (const struct dn_tensor *, t),
+   (const void *, x), (void *, y))
+OP(dropout_backward, (const struct dn_dropout_key *, k), (const struct dn_numbers *, num), (const struct dn_tensor *, t),
+   (const void *, dy), (void *, dx), (bool, acc))
+OP(softmax_forward, (const struct dn_softmax *, sm), (const void *, x), (void *, y))
+OP(softmax_loss, (const struct dn_softmax *, sm), (const void *, x), (const struct dn_tensor *, t), (const void *, truth),
+   (double *, loss))
+OP(tree_truth, (const struct dn_softmax *, sm), (const void *, truth), (void *, out))
+OP(cost, (enum dn_cost, kind), (const struct dn_tensor *, p), (const void *, x), (const struct dn_tensor *, t),
+   (const void *, truth), (void *, delta), (double *, loss))
+OP(axpby, (enum dn_type, type), (int64_t, n), (float, alpha), (const void *, x), (float, beta), (void *, y))
+OP(copy_rows, (enum dn_type, type), (int64_t, rows), (int64_t, n), (const void *, src), (int64_t, src_stride), (void *, dst),
+   (int64_t, dst_stride), (bool, acc))
+OP(shortcut_forward, (const struct dn_shortcut_desc *, d), (const void *, direct), (const void *, src), (void *, y))
+OP(shortcut_backward_src, (const struct dn_shortcut_desc *, d), (const void *, dy), (void *, dsrc), (bool, acc))
+OP(upsample, (const struct dn_tensor *, narrow), (int64_t, stride), (float, scale), (const void *, x), (void *, y), (bool, acc))
+OP(block_sum, (const struct dn_tensor *, narrow), (int64_t, stride), (float, scale), (const void *, x), (void *, y), (bool, acc))
+OP(reorg, (const struct dn_reorg_desc *, d), (bool, narrow), (const void *, x), (void *, y), (bool, acc))
+OP(transpose, (const struct dn_tensor *, t), (const void *, x), (void *, y), (bool, acc))
+OP(crop_forward, (const struct dn_crop_desc *, d), (const struct dn_numbers *, num), (const void *, x), (void *, y))
+OP(crop_backward, (const struct dn_crop_desc *, d), (const struct dn_numbers *, num), (const void *, dy), (void *, dx),
    (bool, acc))
-OP(shortcut_forward, (const struct dn_shortcut_desc *, d), (const float *, direct), (const float *, src), (float *, y))
-OP(shortcut_backward_src, (const struct dn_shortcut_desc *, d), (const float *, dy), (float *, dsrc), (bool, acc))
-OP(upsample, (int64_t, planes), (int64_t, h), (int64_t, w), (int64_t, stride), (float, scale), (const float *, x), (float *, y),
+OP(lrn_forward, (const struct dn_lrn_desc *, d), (const void *, x), (float *, norm), (void *, y))
+OP(lrn_backward, (const struct dn_lrn_desc *, d), (const void *, x), (const float *, norm), (const void *, dy), (void *, dx),
    (bool, acc))
-OP(block_sum, (int64_t, planes), (int64_t, h), (int64_t, w), (int64_t, stride), (float, scale), (const float *, x), (float *, y),
+OP(l2norm_forward, (const struct dn_tensor *, t), (const void *, x), (float *, norm), (void *, y))
+OP(l2norm_backward, (const struct dn_tensor *, t), (const void *, y), (const float *, norm), (const void *, dy), (void *, dx),
    (bool, acc))
-OP(reorg, (const struct dn_reorg_desc *, d), (bool, narrow), (const float *, x), (float *, y), (bool, acc))
-OP(transpose, (int64_t, n), (int64_t, rows), (int64_t, cols), (const float *, x), (float *, y), (bool, acc))
-OP(crop_forward, (const struct dn_crop_desc *, d), (const struct dn_numbers *, num), (const float *, x), (float *, y))
-OP(crop_backward, (const struct dn_crop_desc *, d), (const struct dn_numbers *, num), (const float *, dy), (float *, dx),
-   (bool, acc))
-OP(lrn_forward, (const struct dn_lrn_desc *, d), (const float *, x), (float *, norm), (float *, y))
-OP(lrn_backward, (const struct dn_lrn_desc *, d), (const float *, x), (const float *, norm), (const float *, dy), (float *, dx),
-   (bool, acc))
-OP(l2norm_forward, (int64_t, n), (int64_t, c), (int64_t, hw), (const float *, x), (float *, norm), (float *, y))
-OP(l2norm_backward, (int64_t, n), (int64_t, c), (int64_t, hw), (const float *, y), (const float *, norm), (const float *, dy),
-   (float *, dx), (bool, acc))
-OP(local_forward, (const struct dn_conv_desc *, d), (const float *, x), (const float *, w), (float *, y))
-OP(local_backward_weights, (const struct dn_conv_desc *, d), (const float *, x), (const float *, dy), (float *, dw))
-OP(local_backward_data, (const struct dn_conv_desc *, d), (const float *, dy), (const float *, w), (float *, dx), (bool, acc))
-OP(scale_forward, (const struct dn_scale_desc *, d), (const float *, a), (const float *, b), (float *, y), (bool, acc))
-OP(scale_backward, (const struct dn_scale_desc *, d), (const float *, b), (const float *, dy), (float *, da), (bool, acc))
-OP(binarize, (int64_t, rows), (int64_t, n), (bool, mean), (const float *, x), (float *, y))
-OP(sgd, (int64_t, n), (const struct dn_sgd *, o), (const struct dn_numbers *, num), (float *, w), (float *, v),
-   (const float *, g))
-OP(adam, (int64_t, n), (const struct dn_adam *, o), (const struct dn_numbers *, num), (float *, w), (float *, m), (float *, v),
-   (const float *, g))
-OP(count_nonfinite, (int64_t, n), (const float *, x), (int64_t *, count))
+OP(local_forward, (const struct dn_conv_desc *, d), (const void *, x), (const void *, w), (void *, y))
+OP(local_backward_weights, (const struct dn_conv_desc *, d), (const void *, x), (const void *, dy), (float *, dw), (bool, acc))
+OP(local_backward_data, (const struct dn_conv_desc *, d), (const void *, dy), (const void *, w), (void *, dx), (bool, acc))
+OP(scale_forward, (const struct dn_scale_desc *, d), (const void *, a), (const void *, b), (void *, y), (bool, acc))
+OP(scale_backward, (const struct dn_scale_desc *, d), (const void *, b), (const void *, dy), (void *, da), (bool, acc))
+OP(binarize, (enum dn_type, type), (int64_t, rows), (int64_t, n), (bool, mean), (const void *, x), (void *, y))
+OP(sgd, (enum dn_type, type), (int64_t, n), (const struct dn_sgd *, o), (const struct dn_numbers *, num), (float *, w),
+   (float *, v), (const void *, g))
+OP(adam, (enum dn_type, type), (int64_t, n), (const struct dn_adam *, o), (const struct dn_numbers *, num), (float *, w),
+   (float *, m), (float *, v), (const void *, g))
+OP(count_nonfinite, (enum dn_type, type), (int64_t, n), (const void *, x), (int64_t *, count))
 
 /* --- those whose arguments are more than that --- */
 
 struct sum_tree_args {
 	int64_t n;
-	int n_parts;
-	const float **parts;
+	struct dn_parts parts;
 	float *out;
 	bool acc;
 };
@@ -204,10 +204,10 @@ static int sum_tree_run(void *entry)
 	struct far_entry *e = entry;
 	const struct sum_tree_args *a = (const struct sum_tree_args *)(const void *)e->args;
 
-	return far_ref->sum_tree(e->st, a->n, a->n_parts, a->parts, a->out, a->acc);
+	return far_ref->sum_tree(e->st, a->n, &a->parts, a->out, a->acc);
 }
 
-static int far_sum_tree(struct dn_stream *st, int64_t n, int n_parts, const float *const *parts, float *out, bool acc)
+static int far_sum_tree(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc)
 {
 	struct far_entry *e;
 	struct sum_tree_args *a;
@@ -216,25 +216,31 @@ static int far_sum_tree(struct dn_stream *st, int64_t n, int n_parts, const floa
 	if (err)
 		return err;
 	a = (struct sum_tree_args *)(void *)e->args;
-	*a = (struct sum_tree_args){ n, n_parts, keep(e, parts, (size_t)n_parts * sizeof(*parts)), tensor(e, out, "out"), acc };
-	for (int i = 0; i < n_parts; i++)
-		a->parts[i] = tensor(e, parts[i], "parts");
+	*a = (struct sum_tree_args){ n, *parts, tensor(e, out, "out"), acc };
+	a->parts.mine = tensor(e, parts->mine, "parts.mine");
+	a->parts.others = tensor(e, parts->others, "parts.others");
 	return far_end(e, sum_tree_run);
 }
 
-int far_conv_create(struct dn_device *dev, const struct dn_conv_desc *d, struct dn_conv **out)
+/* Objects have no device to ask: any device's work that names them is too much. */
+static void check_object(const void *object, const char *what)
 {
-	return far_ref->conv_create(dev, d, out);
-}
-
-/* It has no device to ask: the net aborts its stream first, so any device's will do. */
-void far_conv_destroy(struct dn_conv *cv)
-{
-	const struct far_entry *e = cv ? far_user_anywhere(cv) : NULL;
+	const struct far_entry *e = object ? far_user_anywhere(object) : NULL;
 
 	if (e)
-		far_broken("a convolution is destroyed under work that has not run: %s on stream %s", e->name, e->st->name);
+		far_broken("a %s is destroyed under work that has not run: %s on stream %s", what, e->name, e->st->name);
+}
+
+static void far_conv_destroy(struct dn_conv *cv)
+{
+	check_object(cv, "convolution");
 	far_ref->conv_destroy(cv);
+}
+
+static void far_softmax_destroy(struct dn_softmax *sm)
+{
+	check_object(sm, "softmax");
+	far_ref->softmax_destroy(sm);
 }
 
 /* --- copies --- */
@@ -339,10 +345,9 @@ void far_ops(struct dn_backend *be)
 	be->local_avg_backward = far_local_avg_backward;
 	be->dropout_forward = far_dropout_forward;
 	be->dropout_backward = far_dropout_backward;
-	be->softmax = far_softmax;
-	be->softmax_groups = far_softmax_groups;
-	be->tree_truth = far_tree_truth;
+	be->softmax_forward = far_softmax_forward;
 	be->softmax_loss = far_softmax_loss;
+	be->tree_truth = far_tree_truth;
 	be->cost = far_cost;
 	be->axpby = far_axpby;
 	be->copy_rows = far_copy_rows;
@@ -368,6 +373,6 @@ void far_ops(struct dn_backend *be)
 	be->adam = far_adam;
 	be->sum_tree = far_sum_tree;
 	be->count_nonfinite = far_count_nonfinite;
-	be->conv_create = far_conv_create;
 	be->conv_destroy = far_conv_destroy;
+	be->softmax_destroy = far_softmax_destroy;
 }

@@ -100,7 +100,7 @@ static void fill(const struct bare *x, struct dn_stream *st, float value)
 	must(far_table.stream_sync(st));
 	must(far_table.zero(st, x->b, BYTES));
 	for (int k = 0; k < 4; k++)
-		must(far_table.axpby(st, N, 1, x->a, 1, x->b));
+		must(far_table.axpby(st, DN_F32, N, 1, x->a, 1, x->b));
 }
 
 static bool host_is(const struct bare *x, float value)
@@ -137,7 +137,7 @@ static int a_host_pointer_given_to_an_op(bool plant)
 	struct bare x = open_bare();
 
 	must(far_table.zero(x.compute, x.b, BYTES));
-	must(far_table.axpby(x.compute, N, 1, x.b, 0, plant ? x.host : x.a));
+	must(far_table.axpby(x.compute, DN_F32, N, 1, x.b, 0, plant ? x.host : x.a));
 	must(far_table.stream_sync(x.compute));
 	return NOT_FOUND;
 }
@@ -358,7 +358,7 @@ static int memory_named_after_it_was_given_back(bool plant)
 	must(far_table.zero(x.compute, x.a, BYTES));
 	must(far_table.stream_sync(x.compute));
 	far_table.free(x.dev, x.b);
-	must(far_table.axpby(x.compute, N, 1, x.a, 0, plant ? x.b : x.a));
+	must(far_table.axpby(x.compute, DN_F32, N, 1, x.a, 0, plant ? x.b : x.a));
 	must(far_table.stream_sync(x.compute));
 	return NOT_FOUND;
 }
@@ -376,8 +376,9 @@ static int a_net_destroyed_under_its_pass(bool plant)
 
 static int an_object_destroyed_under_its_work(bool plant)
 {
+	const struct dn_tensor image = { DN_F32, DN_NCHW, 1, 1, 10, 10, 400 };
 	const struct dn_conv_desc d = {
-		.n = 1, .c = 1, .h = 10, .w = 10, .k = 1, .oh = 10, .ow = 10, .groups = 1, .size = 1, .stride = 1, .dilation = 1
+		.x = image, .y = image, .weights = DN_F32, .groups = 1, .size = 1, .stride = 1, .dilation = 1
 	};
 	struct bare x = open_bare();
 	struct dn_conv *cv;
@@ -418,7 +419,7 @@ struct summing { /* a task that computes on its own stream */
 static int summing_start(void *arg)
 {
 	const struct summing *s = arg;
-	int err = far_table.axpby(s->x->comm, N, 2, s->x->a, 0, s->x->b);
+	int err = far_table.axpby(s->x->comm, DN_F32, N, 2, s->x->a, 0, s->x->b);
 
 	return err ? err : far_table.event_record(s->x->ev, s->x->comm);
 }

@@ -47,7 +47,6 @@ struct channels {
 	int n_sets;
 	struct fsdp_request *req; /* [n_sets][size][send, recv]; a member's own places are unused */
 	struct dn_event **events; /* [n_sets] */
-	const float **parts;	  /* [size] of a sum */
 	/* the operation that runs */
 	const struct operation *now;
 	int64_t n_pieces, n_out, n_posted, n_in, n_free; /* pieces that have begun each step; free: that are over */
@@ -221,14 +220,25 @@ static int reduce_post(struct channels *c, int64_t piece)
 	return post(c, piece, reduce_send, reduce_recv);
 }
 
-static int reduce_in(struct channels *c, int64_t piece)
+/* the sum over the members, whose parts but @mine lie in the piece's set of staging */
+static int sum(struct channels *c, int64_t piece, const void *mine, void *out, bool acc)
 {
 	const struct fsdp_channel *ch = c->coll.s.ch;
+	const struct dn_parts parts = {
+		.type = DN_F32,
+		.n = ch->size,
+		.own = ch->rank,
+		.mine = mine,
+		.others = staged(c, c->coll.s.device, piece, others(c), 0),
+		.stride_bytes = dn_up((size_t)c->now->piece * c->now->element, DN_ALIGN),
+	};
 
-	for (int q = 0; q < ch->size; q++)
-		c->parts[q] = (const float *)(const void *)(q == ch->rank ? reduce_send(c, piece, q) : reduce_recv(c, piece, q));
-	return c->be->sum_tree(c->coll.s.st, piece_n(c, piece), ch->size, c->parts,
-			       (float *)(void *)to_part(c, 0, piece_at(c, piece)), c->now->acc);
+	return c->be->sum_tree(c->coll.s.st, piece_n(c, piece), &parts, (float *)out, acc);
+}
+
+static int reduce_in(struct channels *c, int64_t piece)
+{
+	return sum(c, piece, reduce_send(c, piece, c->coll.s.ch->rank), to_part(c, 0, piece_at(c, piece)), c->now->acc);
 }
 
 /* memory of the host: a set is what goes to each other, then what comes from each */
@@ -284,16 +294,9 @@ static int exchange_post(struct channels *c, int64_t piece)
 
 static int exchange_in(struct channels *c, int64_t piece)
 {
-	const struct fsdp_channel *ch = c->coll.s.ch;
 	const struct operation *o = c->now;
-	int err = 0;
+	int err = others(c) ? sum(c, piece, o->from, o->to, false) : copy(c, o->to, o->from, piece);
 
-	for (int q = 0; q < ch->size; q++)
-		c->parts[q] = (const float *)(const void *)(q == ch->rank ? o->from : exchange_recv(c, piece, q));
-	if (ch->size > 1)
-		err = c->be->sum_tree(c->coll.s.st, o->n, ch->size, c->parts, (float *)(void *)o->to, false);
-	else
-		err = copy(c, o->to, o->from, piece);
 	return err || !o->then ? err : o->then(o->arg, c->coll.s.st);
 }
 
@@ -547,7 +550,6 @@ static void channels_close(struct fsdp_coll *coll)
 		c->be->event_destroy(c->events[i]);
 	dn_free(c->events);
 	dn_free(c->req);
-	dn_free((void *)c->parts);
 	dn_free(c);
 }
 
@@ -571,9 +573,8 @@ static int channels_open(struct fsdp_coll **out, const struct fsdp_coll_setup *s
 	c->be = s->dev->be;
 	c->n_sets = sets(s);
 	c->req = dn_calloc((size_t)c->n_sets * (size_t)s->ch->size * 2, sizeof(*c->req));
-	c->parts = dn_calloc((size_t)s->ch->size, sizeof(*c->parts));
 	c->events = dn_calloc((size_t)c->n_sets, sizeof(*c->events));
-	if (!c->req || !c->parts || !c->events)
+	if (!c->req || !c->events)
 		err = -ENOMEM;
 	for (int i = 0; i < c->n_sets && !err; i++)
 		err = c->be->event_create(s->dev, "piece", 2, &c->events[i]);
