@@ -24,6 +24,7 @@ struct net_help {
 /* The pass that a test makes over a net: found by the net, so that a test may change it between passes. */
 #define NET_HELP_MAX 64
 #define NET_HELP_PEEKS 4096
+#define NET_HELP_PINNED 256
 static struct {
 	struct dn_net *net;
 	struct dn_pass pass;
@@ -31,7 +32,7 @@ static struct {
 	int n_copies;
 	float *copies[NET_HELP_PEEKS]; /* what peek() gave, until the net is closed */
 	int n_pinned;
-	float *pinned[16];
+	float *pinned[NET_HELP_PINNED];
 } net_help_passes[NET_HELP_MAX];
 
 __attribute__((unused)) static struct dn_pass *pass_of(const struct dn_net *net)
@@ -122,14 +123,14 @@ __attribute__((unused)) static const float *peek(const struct dn_net *net, const
 }
 
 /* floats of a layer */
-__attribute__((unused)) static const float *output_of(const struct dn_net *net, int layer)
+__attribute__((unused)) static const float *peek_output(const struct dn_net *net, int layer)
 {
 	const struct dn_layer *l = &net->layers[layer];
 
 	return peek(net, l->output, l->batch * l->outputs);
 }
 
-__attribute__((unused)) static const float *delta_of(const struct dn_net *net, int layer)
+__attribute__((unused)) static const float *peek_delta(const struct dn_net *net, int layer)
 {
 	const struct dn_layer *l = &net->layers[layer];
 
@@ -154,7 +155,7 @@ __attribute__((unused)) static float *pinned(const struct net_help *t, int64_t n
 	for (int i = 0; i < NET_HELP_MAX; i++) {
 		if (net_help_passes[i].net != t->net)
 			continue;
-		CU_ASSERT_FATAL(net_help_passes[i].n_pinned < 16);
+		CU_ASSERT_FATAL(net_help_passes[i].n_pinned < NET_HELP_PINNED);
 		CHECK_OK_FATAL(t->dev->be->alloc_host(t->dev, DN_MEM_HOST, sizeof(*x) * (size_t)n, (void **)&x));
 		net_help_passes[i].pinned[net_help_passes[i].n_pinned++] = x;
 		return x;

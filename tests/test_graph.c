@@ -637,7 +637,7 @@ static void losses_of_other_lengths_only_compute_in_inference(void)
 	CHECK_OK(net_help_ready(&t, true));
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	for (int i = 0; i < 4; i++)
-		sum += output_of(t.net, 1)[i];
+		sum += peek_output(t.net, 1)[i];
 	CU_ASSERT_DOUBLE_EQUAL(sum, 1, 1e-6); /* four floats that were divided by their sum */
 	loss = net_loss(t.net);
 	peek_into(t.net, (const float *)(const void *)t.net->layers[5].cost, 2, (float *)(void *)&cost);
@@ -801,7 +801,7 @@ static void inference_needs_less_and_keeps_the_layer_asked_for(void)
 		CHECK_OK(net_help_ready(&b, true));
 		CU_ASSERT(b.net->activations_bytes < a.net->activations_bytes / 2);
 		CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
-		CHECK_BITS(output_of(b.net, i), output_of(a.net, i),
+		CHECK_BITS(peek_output(b.net, i), peek_output(a.net, i),
 			   sizeof(float) * (size_t)(b.net->local * b.net->layers[i].outputs));
 		net_help_close(&b);
 	}

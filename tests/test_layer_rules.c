@@ -35,7 +35,7 @@ static void check_first(const char *text, const float *want, int64_t n)
 
 		CHECK_OK_FATAL(open_ramp(&t, backends[k], text));
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-		CHECK_BITS(output_of(t.net, 0), want, sizeof(float) * (size_t)n);
+		CHECK_BITS(peek_output(t.net, 0), want, sizeof(float) * (size_t)n);
 		net_help_close(&t);
 	}
 }
@@ -67,9 +67,9 @@ static void reorg3d_moves_block_pixels_to_channels_and_reverse_undoes_it(void)
 				for (int64_t x = 0; x < 3; x++) {
 					float want = t.input[((n * 3 + k % 3) * 4 + 2 * y + k / 3 / 2) * 6 + 2 * x + k / 3 % 2];
 
-					CU_ASSERT(output_of(net, 0)[((n * 12 + k) * 2 + y) * 3 + x] == want);
+					CU_ASSERT(peek_output(net, 0)[((n * 12 + k) * 2 + y) * 3 + x] == want);
 				}
-	CHECK_BITS(output_of(net, 1), t.input, sizeof(float) * 144);
+	CHECK_BITS(peek_output(net, 1), t.input, sizeof(float) * 144);
 	net_help_close(&t);
 }
 
@@ -130,12 +130,12 @@ static void crop_centres_in_tests_and_adjusts(void)
 	pass_of(t.net)->phase = DN_INFER;
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	for (int i = 0; i < 4; i++)
-		CU_ASSERT(output_of(t.net, 0)[i] == 2 * plain[i] - 1);
+		CU_ASSERT(peek_output(t.net, 0)[i] == 2 * plain[i] - 1);
 	net_help_close(&t);
 	CHECK_OK_FATAL(open_ramp(&t, "ref", RAMP(1, 4, 5, 1) "[crop]\ncrop_width=2\ncrop_height=2\nnoadjust=1\n"));
 	pass_of(t.net)->phase = DN_INFER;
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-	CHECK_BITS(output_of(t.net, 0), plain, sizeof(plain));
+	CHECK_BITS(peek_output(t.net, 0), plain, sizeof(plain));
 	net_help_close(&t);
 	REFUSES(RAMP(1, 4, 5, 1) "[crop]\ncrop_width=6\n", -EINVAL, "t.cfg:7: [crop] layer 0: a window of 6 x 1 is larger than");
 }
@@ -153,7 +153,7 @@ static void crop_draws_place_and_flip_per_global_image(void)
 		pass_of(t.net)->first_image = (uint64_t)round * 6;
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		for (int i = 0; i < 6; i++) {
-			const float *y = output_of(t.net, 0) + i * 6;
+			const float *y = peek_output(t.net, 0) + i * 6;
 			int flip = y[1] < y[0], corner = (int)(flip ? y[2] : y[0]) - i * 20;
 
 			CU_ASSERT_FATAL(corner >= 0 && corner % 5 <= 2 && corner / 5 <= 2);
@@ -167,12 +167,12 @@ static void crop_draws_place_and_flip_per_global_image(void)
 	/* the third image of a batch is drawn as the first of a batch that starts there, on either backend */
 	pass_of(t.net)->first_image = 100;
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-	memcpy(first, output_of(t.net, 0), sizeof(first));
+	memcpy(first, peek_output(t.net, 0), sizeof(first));
 	CHECK_OK_FATAL(open_ramp(&u, "ref", text));
 	pass_of(u.net)->first_image = 102;
 	CHECK_OK(dn_net_forward(u.net, pass_of(u.net)));
 	for (int i = 0; i < 24; i++)
-		CU_ASSERT(output_of(u.net, 0)[i] == first[i + 12] - 40);
+		CU_ASSERT(peek_output(u.net, 0)[i] == first[i + 12] - 40);
 	net_help_close(&u);
 	net_help_close(&t);
 }
@@ -200,7 +200,7 @@ static void lrn_sums_a_centred_window(void)
 				for (int q = c - (size - 1) / 2; q <= c + size / 2; q++)
 					sum += q < 0 || q > 4 ? 0 : pow(t.input[e + (q - c) * 6], 2);
 				want = t.input[e] * pow(1.5 + .4 * sum, -.6);
-				CU_ASSERT(fabs(output_of(t.net, 0)[e] - want) < 1e-6); /* float powers */
+				CU_ASSERT(fabs(peek_output(t.net, 0)[e] - want) < 1e-6); /* float powers */
 			}
 			net_help_close(&t);
 		}
@@ -223,7 +223,7 @@ static void l2norm_divides_by_the_length_and_keeps_zeros(void)
 
 			for (int c = 0; c < 4; c++)
 				sum += pow(t.input[e / 24 * 24 + c * 6 + e % 6], 2);
-			CU_ASSERT(fabs(output_of(t.net, 0)[e] - (sum > 0 ? t.input[e] / sqrt(sum) : 0)) < 1e-6);
+			CU_ASSERT(fabs(peek_output(t.net, 0)[e] - (sum > 0 ? t.input[e] / sqrt(sum) : 0)) < 1e-6);
 		}
 		net_help_close(&t);
 	}
@@ -261,7 +261,7 @@ static void local_has_weights_of_its_own_at_every_point(void)
 		bv[e] = (float)e;
 	poke(t.net, b->value, 12, bv);
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-	out = output_of(t.net, 0);
+	out = peek_output(t.net, 0);
 	for (int n = 0; n < 2; n++)
 		for (int k = 0; k < 2; k++)
 			for (int p = 0; p < 6; p++) {
@@ -306,7 +306,7 @@ static void deconvolution_scatters_each_input_pixel(void)
 		poke_one(t.net, &b->value[1], .25f);
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		wv = peek(t.net, w->value, w->n);
-		out = output_of(t.net, 0);
+		out = peek_output(t.net, 0);
 		for (int n = 0; n < 2; n++)
 			for (int c = 0; c < 3; c++)
 				for (int p = 0; p < 12; p++)
@@ -416,7 +416,7 @@ static void binary_convolution_uses_signs_forward_and_real_numbers_backward(void
 			poke_one(net, &w->value[3], 0); /* counts as negative */
 			CHECK_OK(dn_net_forward(net, pass_of(net)));
 			wv = peek(net, w->value, w->n);
-			out = output_of(net, 0);
+			out = peek_output(net, 0);
 			for (int n = 0; n < 2; n++)
 				for (int f = 0; f < 2; f++)
 					for (int p = 0; p < 4; p++) {
@@ -433,7 +433,7 @@ static void binary_convolution_uses_signs_forward_and_real_numbers_backward(void
 						CU_ASSERT(fabs(out[(n * 2 + f) * 4 + p] - sum) < 1e-5);
 					}
 			CHECK_OK(dn_net_backward(net, pass_of(net)));
-			delta = delta_of(net, 0);
+			delta = peek_delta(net, 0);
 			for (int n = 0; n < 2; n++)
 				for (int f = 0; f < 2; f++)
 					for (int p = 0; p < 4; p++)
@@ -468,7 +468,7 @@ static void costs_follow_their_formulas(void)
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		CHECK_OK(dn_net_backward(t.net, pass_of(t.net)));
 		for (int i = 0; i < 10; i++) {
-			double p = output_of(t.net, 0)[i], d = t.truth[i] - p, cost = d * d, delta = d;
+			double p = peek_output(t.net, 0)[i], d = t.truth[i] - p, cost = d * d, delta = d;
 
 			if (!strcmp(type, "L1")) {
 				cost = fabs(d);
@@ -483,7 +483,8 @@ static void costs_follow_their_formulas(void)
 				delta = t.truth[i] > 0 ? 1 : -1;
 			}
 			loss += cost;
-			CU_ASSERT(fabs(delta_of(t.net, 0)[i] - 2 * delta) <= 1e-6 * fmax(1, fabs(delta)));
+			CU_ASSERT(fabs(*peek(t.net, (const float *)t.net->layers[0].delta + i, 1) - 2 * delta) <=
+				  1e-6 * fmax(1, fabs(delta)));
 		}
 		CU_ASSERT(fabs(net_loss(t.net) - loss) <= 1e-6 * fabs(loss));
 		net_help_close(&t);
@@ -516,11 +517,11 @@ static void logistic_loss_follows_its_formula(void)
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		CHECK_OK(dn_net_backward(t.net, pass_of(t.net)));
 		for (int i = 0; i < 8; i++) {
-			double p = 1 / (1 + exp(-(double)output_of(t.net, 0)[i]));
+			double p = 1 / (1 + exp(-(double)peek_output(t.net, 0)[i]));
 
-			CU_ASSERT(fabs(output_of(t.net, 1)[i] - p) < 1e-6);
+			CU_ASSERT(fabs(peek_output(t.net, 1)[i] - p) < 1e-6);
 			loss -= t.truth[i] * log(p) + (1 - t.truth[i]) * log(1 - p);
-			CU_ASSERT(fabs(delta_of(t.net, 0)[i] - (t.truth[i] - p)) < 1e-6);
+			CU_ASSERT(fabs(*peek(t.net, (const float *)t.net->layers[0].delta + i, 1) - (t.truth[i] - p)) < 1e-6);
 		}
 		CU_ASSERT(fabs(net_loss(t.net) - loss) < 1e-5 * loss);
 		net_help_close(&t);
@@ -542,13 +543,13 @@ static void spatial_softmax_works_at_each_pixel(void)
 			t.truth[i] = i / 6 % 3 == i % 3;
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		for (int i = 0; i < 72; i++) {
-			const float *x = output_of(t.net, 0) + i / 36 * 36 + i % 6;
+			const float *x = peek_output(t.net, 0) + i / 36 * 36 + i % 6;
 			double sum = 0, p;
 
 			for (int c = 0; c < 3; c++)
 				sum += exp(x[(i / 18 % 2 * 3 + c) * 6] / 1.5);
 			p = exp(x[i / 6 % 6 * 6] / 1.5) / sum;
-			CU_ASSERT(fabs(output_of(t.net, 1)[i] - p) < 1e-6);
+			CU_ASSERT(fabs(peek_output(t.net, 1)[i] - p) < 1e-6);
 			loss -= t.truth[i] > 0 ? log(p) : 0;
 		}
 		CU_ASSERT(fabs(net_loss(t.net) - loss) < 1e-5 * loss);
@@ -642,16 +643,17 @@ static void tree_softmax_learns_the_path_to_the_class(void)
 		CHECK_OK(dn_net_forward(net, pass_of(net)));
 		CHECK_OK(dn_net_backward(net, pass_of(net)));
 		for (int i = 0; i < 14; i++) {
-			const float *x = output_of(net, 0) + i / 7 * 7;
+			const float *x = peek_output(net, 0) + i / 7 * 7;
 			float want = targets[i / 7][i % 7];
 			double sum = 0, p;
 
 			for (int j = 0; j < 7; j++)
 				sum += group_of[j] == group_of[i % 7] ? exp(x[j]) : 0;
 			p = exp(x[i % 7]) / sum;
-			CU_ASSERT(fabs(output_of(net, 1)[i] - p) < 1e-6);
+			CU_ASSERT(fabs(peek_output(net, 1)[i] - p) < 1e-6);
 			loss -= want > 0 ? log(p) : 0;
-			CU_ASSERT(fabs(delta_of(net, 0)[i] - (want >= 0 ? want - p : 0)) < 1e-6);
+			CU_ASSERT(fabs(*peek(net, (const float *)net->layers[0].delta + i, 1) - (want >= 0 ? want - p : 0)) <
+				  1e-6);
 		}
 		CU_ASSERT(fabs(net_loss(net) - loss) < 1e-5 * loss);
 		net_help_close(&t);
@@ -694,7 +696,7 @@ static void such_activations_give_the_same_output_in_inference(void)
 		CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
 		CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 		/* the library may choose another kernel for inference: order of sums */
-		CHECK_CLOSE(output_of(b.net, 5), output_of(a.net, 5), 8, 2e-6);
+		CHECK_CLOSE(peek_output(b.net, 5), peek_output(a.net, 5), 8, 2e-6);
 		net_help_close(&a);
 		net_help_close(&b);
 	}
@@ -748,7 +750,7 @@ static void shared_rolling_statistics_are_the_mean_of_all_uses(void)
 	CHECK_OK(net_help_ready(&t, false));
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	for (int i = 0; i < 24; i++)
-		mean[i / 6 % 2] += (double)(t.input[i] + output_of(t.net, 1)[i]) / 24;
+		mean[i / 6 % 2] += (double)(t.input[i] + peek_output(t.net, 1)[i]) / 24;
 	for (int c = 0; c < 2; c++)
 		CU_ASSERT(fabs(*peek(t.net, &t.net->params[1]->stat[c], 1) - mean[c]) < 1e-6);
 	net_help_close(&t);

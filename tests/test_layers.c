@@ -334,7 +334,7 @@ static void compare_backends(const char *text, bool one_hot)
 	for (int i = 0; i < a.net->n_layers; i++) {
 		struct dn_layer *l = &a.net->layers[i];
 
-		CHECK_CLOSE(output_of(a.net, i), output_of(b.net, i), l->batch * l->outputs, 2e-5);
+		CHECK_CLOSE(peek_output(a.net, i), peek_output(b.net, i), l->batch * l->outputs, 2e-5);
 	}
 	CU_ASSERT(fabs(net_loss(a.net) - net_loss(b.net)) <= 2e-5 * fabs(net_loss(b.net)));
 	CHECK_OK(dn_net_backward(a.net, pass_of(a.net)));
@@ -445,7 +445,7 @@ static void inference_equals_validation_inside_a_training_net(void)
 		CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
 		CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 		/* packed weights may take another kernel: summation order only */
-		CHECK_CLOSE(output_of(b.net, b.net->output_layer), output_of(a.net, a.net->output_layer),
+		CHECK_CLOSE(peek_output(b.net, b.net->output_layer), peek_output(a.net, a.net->output_layer),
 			    a.net->local * a.net->truths, 1e-5);
 		CU_ASSERT(fabs(net_loss(a.net) - net_loss(b.net)) <= 1e-5 * net_loss(a.net));
 		net_help_close(&a);
@@ -477,7 +477,7 @@ static void packed_weights_follow_the_values(void)
 	a.net->values_version++;
 	CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
 	CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
-	CHECK_BITS(output_of(a.net, 7), output_of(b.net, 7), sizeof(float) * (size_t)(2 * 5));
+	CHECK_BITS(peek_output(a.net, 7), peek_output(b.net, 7), sizeof(float) * (size_t)(2 * 5));
 	net_help_close(&a);
 	net_help_close(&b);
 }
@@ -499,15 +499,15 @@ static void softmax_delta_ignores_the_temperature_and_cost_adds_to_it(void)
 	CHECK_EQ(net->output_layer, 1);
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	for (int i = 0; i < 12; i++) {
-		const float *x = output_of(net, 0) + i / 3 * 3;
+		const float *x = peek_output(net, 0) + i / 3 * 3;
 		double sum = exp(x[0] / 2.) + exp(x[1] / 2.) + exp(x[2] / 2.);
 		double p = exp(x[i % 3] / 2.) / sum;
 
-		CU_ASSERT(fabs(output_of(net, 1)[i] - p) < 1e-6);
+		CU_ASSERT(fabs(peek_output(net, 1)[i] - p) < 1e-6);
 		want[i] = (float)(4 * (t.truth[i] - p)); /* once from softmax, three times from cost */
 	}
 	CHECK_OK(dn_net_backward(net, pass_of(net)));
-	CHECK_CLOSE(delta_of(net, 0), want, 12, 1e-5); /* float32 rounding of two sums */
+	CHECK_CLOSE(peek_delta(net, 0), want, 12, 1e-5); /* float32 rounding of two sums */
 	net_help_close(&t);
 }
 
@@ -525,7 +525,7 @@ static void loss_is_the_mean_over_the_layers_that_own_one(void)
 	net = t.net;
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	for (int i = 0; i < 8; i++) {
-		double p = output_of(net, 2)[i];
+		double p = peek_output(net, 2)[i];
 
 		ce -= t.truth[i] > 0 ? log(p) : 0;
 		sse += (t.truth[i] - p) * (t.truth[i] - p);
@@ -583,10 +583,10 @@ static void frozen_batch_norm_uses_and_keeps_the_rolling_statistics(void)
 	CU_ASSERT_PTR_NULL(net->layers[0].delta);
 	pass_of(net)->phase = DN_INFER;
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
-	memcpy(first, output_of(net, 0), sizeof(first));
+	memcpy(first, peek_output(net, 0), sizeof(first));
 	pass_of(net)->phase = DN_TRAIN;
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
-	CHECK_BITS(output_of(net, 0), first, sizeof(first));
+	CHECK_BITS(peek_output(net, 0), first, sizeof(first));
 	CHECK_OK(dn_net_backward(net, pass_of(net)));
 	net_help_close(&t);
 }
@@ -607,7 +607,7 @@ static void dropout_follows_seed_layer_and_global_image(void)
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	y = dn_alloc(200 * sizeof(float));
 	CU_ASSERT_PTR_NOT_NULL_FATAL(y);
-	memcpy(y, output_of(t.net, 0), 200 * sizeof(float));
+	memcpy(y, peek_output(t.net, 0), 200 * sizeof(float));
 	for (int i = 0; i < 200; i++) {
 		zeros += y[i] == 0;
 		CU_ASSERT(y[i] == 0 || fabs(y[i] - 1 / .7) < 1e-6);
@@ -615,10 +615,10 @@ static void dropout_follows_seed_layer_and_global_image(void)
 	CU_ASSERT(zeros > 30 && zeros < 90); /* 60 expected, 4.6 sigma */
 	pass_of(t.net)->first_image = 10;    /* images 10 and 11 were the third and fourth before */
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-	CHECK_BITS(output_of(t.net, 0), y + 100, 100 * sizeof(float));
+	CHECK_BITS(peek_output(t.net, 0), y + 100, 100 * sizeof(float));
 	pass_of(t.net)->phase = DN_INFER;
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-	CHECK_BITS(output_of(t.net, 0), t.input, 200 * sizeof(float));
+	CHECK_BITS(peek_output(t.net, 0), t.input, 200 * sizeof(float));
 	dn_free(y);
 	net_help_close(&t);
 }
@@ -636,7 +636,7 @@ static void route_to_a_layer_before_a_dropout_reads_the_dropout(void)
 	net = t.net;
 	CHECK_EQ(net->layers[3].inputs_of[0].layer, 1);
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
-	CHECK_BITS(output_of(net, 3), output_of(net, 1), 8 * sizeof(float));
+	CHECK_BITS(peek_output(net, 3), peek_output(net, 1), 8 * sizeof(float));
 	net_help_close(&t);
 }
 
@@ -665,7 +665,7 @@ static void strided_1x1_reads_every_second_pixel(void)
 		for (int i = 0; i < 16; i++)
 			t.input[i] = (float)i;
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-		CHECK_BITS(output_of(t.net, 0), want, sizeof(want));
+		CHECK_BITS(peek_output(t.net, 0), want, sizeof(want));
 		net_help_close(&t);
 	}
 }
@@ -680,7 +680,7 @@ static void maxpool_pads_right_and_bottom_at_stride_1(void)
 	for (int i = 0; i < 9; i++)
 		t.input[i] = (float)i;
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-	CHECK_BITS(output_of(t.net, 0), want, sizeof(want));
+	CHECK_BITS(peek_output(t.net, 0), want, sizeof(want));
 	net_help_close(&t);
 }
 

@@ -3,11 +3,11 @@
  * An op is one mathematical step; it takes a stream, returns 0 or -errno, and knows no layers, nets or
  * cfg. Results are ready when the stream reaches the call. On the CPU the compute stream runs inline in
  * the caller; communication streams are FIFOs served by the device's one progress thread.
- * Work may end later than its call: an op owns its scalars, descriptors and arrays of pointers from the call on; the tensors
- * and objects that it names stay until the stream has passed, or was aborted.
  * Tensors are device memory, DN_ALIGN aligned, described by struct dn_tensor; one descriptor stands for a tensor and its
  * gradient. Biases, scales, statistics, norms and gradients of params are f32. An op that lacks a type or a layout says so with
  * -ENOTSUP and writes nothing. Sizes are elements unless "bytes" is said.
+ * Work may end later than its call: an op owns its scalars, descriptors and arrays of pointers from the call on; the tensors
+ * and objects that it names stay until the stream has passed, or was aborted.
  * Gradients have Darknet's sign: delta = -dL/dy (ascent), everywhere.
  */
 #ifndef DN_BACKEND_BACKEND_H

@@ -250,37 +250,22 @@ static int write_piece(void *arg, struct dn_param *p, int64_t at, int64_t n, flo
 	return err;
 }
 
+/* the next record, of a carry */
 static int write_carry(struct writing *w)
 {
 	struct dn_net *net = w->l->net;
-	const struct record r = w->l->records[w->at];
-	const struct dn_carry *c = net->carries[r.tensor - carries_at(w->l)];
+	const struct record *r = &w->l->records[w->at];
 	float *x;
-	int err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, sizeof(float) * (size_t)r.length, (void **)&x);
+	int err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, sizeof(float) * (size_t)r->length, (void **)&x);
 
 	if (err)
 		return err;
-	err = dn_carry_get(net, c, r.start / (r.length * net->opt.world), x);
-	w->tensor = r.tensor;
+	w->tensor = r->tensor;
+	err = dn_carry_get(net, net->carries[r->tensor - carries_at(w->l)], r->start / (r->length * net->opt.world), x);
 	if (!err)
-		err = write_piece(w, NULL, r.start, r.length, x);
+		err = write_piece(w, NULL, r->start, r->length, x);
 	dn_net_drain(net);
 	net->dev->be->free_host(net->dev, x);
-	return err;
-}
-
-/* in the order in which list_init() has collected them */
-static int write_all(struct writing *w, int rank)
-{
-	const struct list *l = w->l;
-	int err = l->writer ? walk_role(l, DN_TRAINED, &w->tensor, DN_READ, write_piece, w) : 0;
-
-	if (!err && rank == 0)
-		err = walk_role(l, DN_BUFFER, &w->tensor, DN_READ, write_piece, w);
-	while (!err && w->at < l->n && l->records[w->at].tensor >= carries_at(l))
-		err = write_carry(w);
-	if (!err && w->at < l->n)
-		err = dn_fail(-EPROTO, "checkpoint: %d of %d intervals came", w->at, l->n);
 	return err;
 }
 
@@ -298,7 +283,14 @@ static int write_file(struct list *l, const char *tmp, int rank)
 		err = dn_out_open(&o, path);
 	if (err)
 		return err;
-	err = write_all(&w, rank);
+	if (l->writer)
+		err = walk_role(l, DN_TRAINED, &w.tensor, DN_READ, write_piece, &w);
+	if (!err && rank == 0)
+		err = walk_role(l, DN_BUFFER, &w.tensor, DN_READ, write_piece, &w);
+	while (!err && w.at < l->n && l->records[w.at].tensor >= carries_at(l))
+		err = write_carry(&w);
+	if (!err && w.at < l->n)
+		err = dn_fail(-EPROTO, "checkpoint: %d of %d intervals came", w.at, l->n);
 	if (!err)
 		return dn_out_commit(&o);
 	dn_out_abort(&o);

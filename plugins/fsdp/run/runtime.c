@@ -291,8 +291,8 @@ static int stats_then(void *arg, struct dn_stream *st)
 		err = rt->be->axpby(st, DN_F32, p->n_stats, 1.0f / (float)p->grid.world, mean, 0, mean);
 	for (int k = 0; k < p->n_buffers && !err; k++)
 		if (p->buffers[k].stat >= 0)
-			err = rt->be->axpby(st, DN_F32, p->buffers[k].n, DN_ROLLING_NEW, mean + p->buffers[k].stat, DN_ROLLING_KEEP,
-					    at(rt, fsdp_place_rolling(p, k)));
+			err = rt->be->axpby(st, DN_F32, p->buffers[k].n, DN_ROLLING_NEW, mean + p->buffers[k].stat,
+					    DN_ROLLING_KEEP, at(rt, fsdp_place_rolling(p, k)));
 	return err;
 }
 
