@@ -62,7 +62,7 @@ moment() {
 		ok=$(echo "$say" | grep -cE ": (rank $r is in .*: )?waiting for rank $r( \((stopped|not here)\))?\$")
 		[ "$status" = 3 ] || bad "status $status, wanted 3"
 	else
-		ok=$(echo "$say" | grep -cE ": rank $r is gone; it was in |: start-up: the launcher ends the job: waiting for rank $r \((gone|not here)\)\$")
+		ok=$(echo "$say" | grep -cE ": rank $r is gone; it was in |: start-up: (the launcher ends the job|waited [0-9.]+ s): waiting for rank $r \((gone|not here)\)\$")
 		[ "$status" = 137 ] || bad "status $status, wanted 137"
 		[ "$(echo "$say" | wc -l)" -le 1 ] || bad "more than one line"
 	fi

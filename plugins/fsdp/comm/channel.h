@@ -18,7 +18,9 @@ struct fsdp_channel_ops {
 	int (*send)(struct fsdp_channel *c, int peer, const void *p, size_t bytes, struct fsdp_request *q);
 	int (*recv)(struct fsdp_channel *c, int peer, void *p, size_t bytes, struct fsdp_request *q);
 	int (*test)(struct fsdp_channel *c, struct fsdp_request *q, bool *done); /* done: q->active becomes false */
-	void (*destroy)(struct fsdp_channel *c);				 /* never waits for peers */
+	int (*any)(struct fsdp_channel *c, int *peer); /* one that has sent what is not yet received, -1 = none */
+	void (*destroy)(struct fsdp_channel *c);       /* never waits for peers */
+	bool forgets; /* destroy forgets messages under way; else their memory stays as long as the process */
 };
 
 struct fsdp_channel {

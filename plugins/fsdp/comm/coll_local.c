@@ -159,6 +159,22 @@ static int local_test(struct fsdp_channel *ch, struct fsdp_request *q, bool *don
 	return err;
 }
 
+static int local_any(struct fsdp_channel *ch, int *peer)
+{
+	struct local_channel *c = (struct local_channel *)ch;
+
+	*peer = -1;
+	pthread_mutex_lock(&c->hub->lock);
+	for (int q = 0; q < ch->world && *peer < 0; q++) {
+		struct pair *p = pair_of(c, q, ch->rank);
+
+		if (p->n_sent > p->n_wanted)
+			*peer = q;
+	}
+	pthread_mutex_unlock(&c->hub->lock);
+	return 0;
+}
+
 /* with the lock: memory of messages that nobody has met yet is not ours any more */
 static void pair_cancel(struct pair *p, bool recv)
 {
@@ -192,7 +208,9 @@ static const struct fsdp_channel_ops local_ops = {
 	.send = local_send,
 	.recv = local_recv,
 	.test = local_test,
+	.any = local_any,
 	.destroy = local_destroy,
+	.forgets = true,
 };
 
 /* with the lock */

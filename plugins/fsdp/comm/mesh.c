@@ -105,7 +105,7 @@ static int watch_peers(struct fsdp_mesh *m)
 
 static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 {
-	struct fsdp_channel *control = NULL;
+	struct fsdp_channel *control = NULL, *roll = NULL;
 	int err = mpi_start();
 
 	if (err)
@@ -135,7 +135,9 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 	if (!err)
 		err = fsdp_mpi_channel(&control);
 	if (!err)
-		err = fsdp_control_init(&m->control, control, m->timeout_ms);
+		err = fsdp_mpi_channel(&roll);
+	if (!err)
+		err = fsdp_control_init(&m->control, control, roll, m->timeout_ms);
 	if (!err)
 		err = mpi_check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
 	if (!err)
@@ -152,7 +154,7 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 
 static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub)
 {
-	struct fsdp_channel *control = NULL;
+	struct fsdp_channel *control = NULL, *roll = NULL;
 	int err;
 
 	err = fsdp_local_channel(hub, m->rank, 0, &m->gather);
@@ -160,7 +162,9 @@ static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub)
 		err = fsdp_local_channel(hub, m->rank, 1, &m->reduce);
 	if (!err)
 		err = fsdp_local_channel(hub, m->rank, 2, &control);
-	return err ? err : fsdp_control_init(&m->control, control, m->timeout_ms);
+	if (!err)
+		err = fsdp_local_channel(hub, m->rank, 3, &roll);
+	return err ? err : fsdp_control_init(&m->control, control, roll, m->timeout_ms);
 }
 
 int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms)
