@@ -57,12 +57,13 @@ for file in $(find src -name '*.[ch]' | sort); do
 	check_room "$file" "$room"
 done
 
-# Rooms of the fsdp plugin: plan is pure (no MPI, no memory of tensors), comm moves bytes and knows no plan, run executes.
+# Rooms of the fsdp plugin: plan is pure (no MPI, no memory of tensors), comm moves bytes and knows no plan, run executes; wire.h
+# holds the words that both plan and comm use.
 plugin_rooms() { # headers that a file of folder $1 may include beside plugin.h and its own
 	case $1 in
-	plugins/fsdp/plan) echo plan ;;
-	plugins/fsdp/comm) echo comm ;;
-	plugins/fsdp/run) echo plan comm run ;;
+	plugins/fsdp/plan) echo plan wire.h ;;
+	plugins/fsdp/comm) echo comm wire.h ;;
+	plugins/fsdp/run) echo plan comm run wire.h ;;
 	plugins/fsdp) echo plan comm run ;;
 	esac
 }
@@ -118,6 +119,12 @@ while IFS=: read -r file line _; do
 	*) say "$file" "$line" "base/keyfile.h" "its getters are for keyrule.c; others call dn_key_*()" ;;
 	esac
 done < <(grep -nE 'dn_section_(int|float|text)s?\(' -r src plugins --include='*.[ch]')
+
+# The core takes a plugin's settings from struct dn_run, which its init fills, and asks for none by its key.
+while IFS=: read -r file line _; do
+	echo "check-includes: $file:$line: asks a plugin's options for a key: a field of struct dn_run says what the core may know" >&2
+	bad=1
+done < <(grep -nE 'dn_options_(text|int|float|on|find|given)\([^,]*plugin_options, *"' -r src --include='*.[ch]')
 
 [ $bad -eq 0 ] && echo "check-includes: clean"
 exit $bad

@@ -3,6 +3,7 @@
 #define DN_TESTS_NET_HELP_H
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -36,13 +37,20 @@ __attribute__((unused)) static struct dn_pass *pass_of(const struct dn_net *net)
 
 static void net_help_pass(struct net_help *t, struct dn_pass pass)
 {
-	for (int i = 0; i < NET_HELP_MAX; i++)
-		if (!net_help_passes[i].net) {
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* nets are built on several threads at once */
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < NET_HELP_MAX && !found; i++) {
+		found = !net_help_passes[i].net;
+		if (found) {
 			net_help_passes[i].net = t->net;
 			net_help_passes[i].pass = pass;
-			return;
 		}
-	CU_FAIL_FATAL("too many nets at once");
+	}
+	pthread_mutex_unlock(&lock);
+	if (!found)
+		CU_FAIL_FATAL("too many nets at once");
 }
 
 /* of the last pass */

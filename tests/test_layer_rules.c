@@ -3,7 +3,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/group.h"
-#include "graph/tree.h"
+#include "base/tree.h"
 #include "io/weights.h"
 #include "net_help.h"
 
@@ -138,9 +138,6 @@ static void crop_centres_in_tests_and_adjusts(void)
 	CHECK_BITS(t.net->layers[0].output, plain, sizeof(plain));
 	net_help_close(&t);
 	REFUSES(RAMP(1, 4, 5, 1) "[crop]\ncrop_width=6\n", -EINVAL, "t.cfg:7: [crop] layer 0: a window of 6 x 1 is larger than");
-	REFUSES(RAMP(1, 4, 5, 1) "[crop]\nangle=7\n", -ENOTSUP, "t.cfg:7: [crop] angle=7");
-	REFUSES(RAMP(1, 4, 5, 1) "[crop]\nexposure=.5\n", -ENOTSUP, "exposure=0.5");
-	REFUSES(RAMP(1, 4, 5, 1) "[crop]\nsaturation=.5\n", -ENOTSUP, "saturation=0.5");
 }
 
 /* A window of 3 x 2 in 5 x 4 has 3 x 3 places and two directions: 600 images reach all 18, and the corner tells which. */
@@ -572,8 +569,8 @@ static void tree_files_give_groups_parents_and_leaves(void)
 	static const struct {
 		const char *text, *want;
 	} bad[] = {
-		{ "", ":1: a line of a tree is NAME PARENT" },
-		{ "a -1\n\nb 0\n", ":2: a line of a tree" },
+		{ "", "is empty, a tree has lines NAME PARENT" },
+		{ "a -1\n\nb 2\n", ":3: b: parent 2" }, /* lines of the file, entries without the empty ones */
 		{ "a -1 x\n", ":1: a line" },
 		{ "a\n", ":1: a line" },
 		{ "a 0\n", ":1: a: parent 0 must be -1 or the number" },
@@ -586,10 +583,10 @@ static void tree_files_give_groups_parents_and_leaves(void)
 
 	write_tree(tree_text);
 	CHECK_OK_FATAL(dn_tree_read(&t, tree_path));
-	CHECK_EQ(t->desc.c, 7);
-	CHECK_EQ(t->desc.n_groups, 4);
-	CHECK_BITS(t->desc.parent, parent, sizeof(parent));
-	CHECK_BITS(t->desc.group_at, group, sizeof(group));
+	CHECK_EQ(t->n, 7);
+	CHECK_EQ(t->n_groups, 4);
+	CHECK_BITS(t->parent, parent, sizeof(parent));
+	CHECK_BITS(t->group_at, group, sizeof(group));
 	CHECK_BITS(t->leaf, leaf, sizeof(leaf));
 	CHECK_STR(t->names[0], "animal");
 	CHECK_STR(t->names[5], "siamese");

@@ -12,22 +12,21 @@ struct fsdp {
 	struct fsdp_plan *plan;
 };
 
-static enum fsdp_transport transport_of(const struct dn_run *r)
-{
-	const char *s = dn_options_text(r->options, "collectives");
-
-	return s && !strcmp(s, "mpi") ? FSDP_MPI : s && !strcmp(s, "local") ? FSDP_LOCAL : FSDP_AUTO;
-}
-
 /* Values that depend on others or on the launch: printed, compared and logged as what they are. */
 static int settle(struct dn_run *r, const struct fsdp *f)
 {
+	const char *every;
 	char depth[16];
 	int err;
 
 	snprintf(depth, sizeof(depth), "%d", f->opt.depth);
 	err = dn_options_given(r->options, "depth") ? 0 : dn_options_set(r->options, "depth", depth, "resolved");
-	return err ? err : dn_options_set(r->options, "collectives", f->mesh->mpi ? "mpi" : "local", "resolved");
+	every = dn_options_text(r->options, "save_every");
+	if (!err && every && !strcmp(every, "off"))
+		err = dn_options_set(r->options, "save_every", "0", "resolved"); /* as the flag says it */
+	return err ? err
+		   : dn_options_set(r->options, "collectives",
+				    fsdp_name_of(&fsdp_transports, f->mesh->mpi ? FSDP_MPI : FSDP_LOCAL), "resolved");
 }
 
 static int fsdp_init(struct dn_run *r, void **self)
@@ -39,7 +38,7 @@ static int fsdp_init(struct dn_run *r, void **self)
 		return -ENOMEM;
 	err = fsdp_options_resolve(r->options, &f->opt);
 	if (!err)
-		err = fsdp_mesh_create(&f->mesh, transport_of(r), f->opt.timeout_ms);
+		err = fsdp_mesh_create(&f->mesh, f->opt.transport, f->opt.timeout_ms);
 	if (!err)
 		err = settle(r, f);
 	if (err) {
@@ -48,6 +47,7 @@ static int fsdp_init(struct dn_run *r, void **self)
 		return err;
 	}
 	fsdp_mesh_group(f->mesh, &r->group);
+	r->load_rank0 = f->opt.load_rank0;
 	*self = f;
 	return 0;
 }

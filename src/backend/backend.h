@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* Gradient as a function of the output y (darknet-compat section 4), from DN_ACT_SWISH on of the input x:
+/* Gradient as a function of the output y (docs/layers.md, Activations), from DN_ACT_SWISH on of the input x:
  * those are not monotonic, so y does not tell. */
 enum dn_act {
 	DN_ACT_LINEAR,

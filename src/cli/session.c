@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/keyrule.h"
 #include "base/launch.h"
+#include "base/version.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
 
@@ -424,16 +425,6 @@ int session_ready(struct session *s, struct session_items *items)
 	return session_agree(s, dn_net_init_values(s->net), "initial values");
 }
 
-static bool load_by_rank0(const struct session *s)
-{
-	const char *how;
-
-	if (s->run.group.world == 1 || !s->plugin_options || !dn_options_find(s->plugin_options, "load"))
-		return false;
-	how = dn_options_text(s->plugin_options, "load");
-	return how && !strcmp(how, "rank0");
-}
-
 int session_load(struct session *s, const char *path, bool allow_partial, struct dn_weights_info *info)
 {
 	bool first = s->run.group.rank == 0;
@@ -443,7 +434,7 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	memset(info, 0, sizeof(*info));
 	if (first)
 		fprintf(stderr, "Loading weights from %s...", path);
-	if (load_by_rank0(s))
+	if (s->run.load_rank0 && s->run.group.world > 1)
 		err = dn_weights_load_rank0(s->net, path, allow_partial, &s->run.group, info);
 	else
 		err = dn_weights_load(s->net, path, -1, allow_partial, info);
@@ -456,8 +447,8 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	err = dn_group_sum(&s->run.group, &bad, 1);
 	if (err)
 		return err;
-	if (bad > 0 && s->run.group.world > 1)
-		dn_warn("%s: %.0f values are not finite", path, bad);
+	info->n_nonfinite = (int64_t)bad;
+	dn_weights_tell(path, info);
 	if (first && info->partial)
 		fprintf(stderr, "%s is partial: %d of %d layers loaded, the others keep their initial values\n", path,
 			info->n_layers_loaded, info->n_layers);

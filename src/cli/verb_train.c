@@ -142,21 +142,19 @@ static int read_data_file(struct training *t)
 	return err;
 }
 
-/* A flag wins over the plugin's key of the same name, which wins over the default; then both say what holds. */
-static int settle(struct training *t, const char *key)
+/* A plugin's key that bears the name of a flag is the same setting: the flag wins over it, it wins over the flag's default; then
+ * both say what holds. */
+static int settle_one(void *arg, const struct dn_option *opt, const char *value)
 {
+	struct training *t = arg;
 	struct dn_options *own = t->s.c->flags;
-	struct dn_options *plugin = t->s.plugin_options;
-	const char *value;
 	int err = 0;
 
-	if (!plugin || !dn_options_find(plugin, key))
+	if (!dn_options_find(own, opt->key))
 		return 0;
-	if (!dn_options_given(own, key) && dn_options_given(plugin, key)) {
-		value = dn_options_text(plugin, key);
-		err = dn_options_set(own, key, strcmp(value, "off") ? value : "0", "resolved");
-	}
-	return err ? err : dn_options_set(plugin, key, dn_options_text(own, key), "resolved");
+	if (!dn_options_given(own, opt->key) && dn_options_given(t->s.plugin_options, opt->key))
+		err = dn_options_set(own, opt->key, value, "resolved");
+	return err ? err : dn_options_set(t->s.plugin_options, opt->key, dn_options_text(own, opt->key), "resolved");
 }
 
 static int open_data(struct training *t, struct session_items *items)
@@ -189,9 +187,7 @@ static int open_data(struct training *t, struct session_items *items)
 			value = t->backup;
 		err = dn_options_set(t->s.c->flags, key, value, "resolved");
 	}
-	if (!err)
-		err = settle(t, "save_every");
-	return err ? err : settle(t, "keep");
+	return err || !t->s.plugin_options ? err : dn_options_each(t->s.plugin_options, settle_one, t);
 }
 
 /* Decoding and augmenting images is work for as many threads as compute; reading arrays is not. */

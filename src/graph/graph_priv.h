@@ -57,8 +57,10 @@ struct net_priv {
 	struct net_packed *packed;
 	size_t packed_bytes; /* sum, each rounded up to DN_ALIGN */
 	int cap_params;
-	bool again; /* layers are being set up for another size: params exist, next_param is the next */
-	int next_param;
+	int cap_carries;
+	void *carries; /* [carries_bytes] */
+	bool again;    /* layers are being set up for another size: params and carries exist, these are the next */
+	int next_param, next_carry;
 	int n_shapes, shape; /* 0 shapes: only the cfg's size; shape: the current one */
 	struct net_shape *shapes;
 };
@@ -80,6 +82,12 @@ int hyper_read(struct dn_hyper *h, struct dn_section *s);
 /* net.c: the layers into net->layers, and what follows from the last ones */
 int net_build_layers(struct dn_net *net);
 int net_find_output(struct dn_net *net);
+
+/* carry.c */
+int carries_alloc(struct dn_net *net);
+void carries_destroy(struct dn_net *net);
+/* carries_next() - what passes of that kind have left is what the next ones find */
+int carries_next(struct dn_net *net, enum dn_phase phase);
 
 /* shape.c */
 void shapes_destroy(struct dn_net *net);

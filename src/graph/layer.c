@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "graph/graph_priv.h"
@@ -61,6 +62,16 @@ int dn_layer_no_op(const struct dn_layer *l, const char *op)
 	return dn_section_fail(l->section, NULL, -ENOTSUP, "layer %d: backend %s has no %s", l->index, l->net->dev->be->name, op);
 }
 
+int dn_layer_no_effect(struct dn_layer *l, struct dn_section *s, const char *const *keys, int n)
+{
+	const bool again = ((const struct net_priv *)l->net->priv)->again;
+	int err = 0;
+
+	for (int i = 0; i < n && !err; i++)
+		err = dn_key_no_effect(s, keys[i], l->net->opt.train && !again);
+	return err;
+}
+
 /* --- for setup() --- */
 
 int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c)
@@ -99,7 +110,20 @@ int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *
 	return 0;
 }
 
-int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
+static int check_sources(struct dn_layer *l)
+{
+	for (int i = 0; i < l->n_inputs; i++) {
+		int at = l->inputs_of[i].layer;
+
+		if (at >= 0 && l->net->layers[at].no_consumer)
+			return dn_section_fail(l->section, NULL, -EINVAL,
+					       "layer %d reads layer %d, a [%s]: it has no output to read", l->index, at,
+					       l->net->layers[at].ops->name);
+	}
+	return 0;
+}
+
+static int set_sources(struct dn_layer *l, int n, const int *index)
 {
 	struct dn_layer_input *in;
 
@@ -118,17 +142,18 @@ int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
 		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops == &dropout_layer)
 			at++;
 		in[i].layer = at;
-		if (at >= 0 && l->net->layers[at].no_consumer) {
-			dn_free(in);
-			return dn_section_fail(l->section, NULL, -EINVAL,
-					       "layer %d reads layer %d, a [%s]: it has no output to read", l->index, at,
-					       l->net->layers[at].ops->name);
-		}
 	}
 	dn_free(l->inputs_of);
 	l->inputs_of = in;
 	l->n_inputs = n;
 	return 0;
+}
+
+int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
+{
+	int err = set_sources(l, n, index);
+
+	return err ? err : check_sources(l);
 }
 
 /* The layer has been set up before, at another size: the param that it declared then. */
@@ -397,7 +422,7 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 	if (!err)
 		err = share_key(l, s);
 	if (!err)
-		err = dn_layer_set_inputs(l, 1, &before);
+		err = set_sources(l, 1, &before); /* setup() may name others: checked behind it */
 	if (err)
 		return err;
 	if (index) {
@@ -414,6 +439,8 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 		l->inputs = net->inputs;
 	}
 	err = l->ops->setup(l, s);
+	if (!err)
+		err = check_sources(l);
 	if (!err)
 		err = share_count(l);
 	if (err)

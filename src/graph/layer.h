@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "backend/backend.h"
 #include "base/keyrule.h"
+#include "graph/carry.h"
 #include "graph/param.h"
 #include "graph/pass.h"
 #ifdef __cplusplus
@@ -89,6 +90,8 @@ int dn_layer_no_op(const struct dn_layer *l, const char *op);
 /** dn_layer_resolve() - value @v of @key, absolute or (negative) relative to @l, to the index of an earlier layer */
 int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *out);
 
+/** dn_layer_no_effect() - keys that Darknet reads on a GPU only: with another value than the default, a net that trains is told, once */
+int dn_layer_no_effect(struct dn_layer *l, struct dn_section *s, const char *const *keys, int n);
 #define DN_N(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 /** dn_layer_set_out() - image output; flat outputs are 1 x 1 x n. Refuses sizes < 1 and overflow with file:line */

@@ -110,7 +110,7 @@ static int tensor_bytes(const struct dn_layer *l, size_t *out)
  * and, where the host cannot reach device memory, the input and the truth. @at (may be NULL): the places. */
 size_t memory_tail(const struct dn_net *net, struct net_tail *at)
 {
-	struct net_tail none, *t = at ? at : &none;
+	struct net_tail none = { 0 }, *t = at ? at : &none;
 	struct dn_facts f;
 	size_t n = 0;
 
@@ -251,6 +251,8 @@ int dn_net_alloc(struct dn_net *net)
 		err = be->alloc(net->dev, DN_MEM_WORKSPACE, net->workspace_bytes, &net->workspace);
 	if (!err)
 		err = alloc_host(net);
+	if (!err)
+		err = carries_alloc(net);
 	if (err) {
 		be->free(net->dev, net->arena);
 		net->arena = NULL;

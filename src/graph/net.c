@@ -247,6 +247,8 @@ void dn_net_destroy(struct dn_net *net)
 		net->dev->be->event_destroy(priv->input_read);
 		net->dev->be->event_destroy(priv->costs_read);
 	}
+	if (priv)
+		carries_destroy(net);
 	if (net->compute)
 		net->dev->be->stream_destroy(net->compute);
 	if (priv) {

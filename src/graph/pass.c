@@ -133,9 +133,9 @@ static int end_forward(struct dn_net *net, const struct dn_pass *pass)
 	struct net_priv *priv = net->priv;
 	const size_t n = (size_t)priv->tail.n_costs;
 	const struct dn_backend *be = net->dev->be;
-	int err = 0;
+	int err = pass->phase == DN_INFER ? carries_next(net, DN_INFER) : 0;
 
-	if (n)
+	if (!err && n)
 		err = be->copy(net->compute, priv->host_costs + (size_t)pass->micro * n, priv->costs, sizeof(double) * n);
 	if (!err)
 		err = be->event_record(priv->costs_read, net->compute);
@@ -213,7 +213,9 @@ int dn_net_update(struct dn_net *net, const struct dn_update *u)
 {
 	int err = dn_net_numbers(net, u);
 
-	return err ? err : net->store.ops->step(net->store.self, net, u);
+	if (!err)
+		err = net->store.ops->step(net->store.self, net, u);
+	return err ? err : carries_next(net, DN_TRAIN);
 }
 
 static bool has_consumer(const struct dn_net *net, int layer)

@@ -162,28 +162,6 @@ static int refuse_text(const struct reader *r)
 	return dn_fail(-EINVAL, "%s: is text, not weights", r->path);
 }
 
-static int header_seen(struct reader *r, int seen_bytes)
-{
-	uint32_t narrow;
-	uint64_t seen;
-
-	if (seen_bytes == 8) {
-		memcpy(&seen, r->head + VERSION_BYTES, 8);
-	} else {
-		memcpy(&narrow, r->head + VERSION_BYTES, 4);
-		seen = narrow;
-	}
-	if (seen >= SEEN_LIMIT)
-		return dn_fail(-EINVAL,
-			       "%s: the header says %llu images seen, at most 2^62 - 1 is possible: not a weights file, "
-			       "or damaged",
-			       r->path, (unsigned long long)seen);
-	r->info.header.seen = seen;
-	r->info.header.header_bytes = VERSION_BYTES + seen_bytes;
-	r->info.floats = (r->info.file_bytes - r->info.header.header_bytes) / (int64_t)sizeof(float);
-	return 0;
-}
-
 /* Opens @path and checks its version; the width of seen is the version's until sizes say otherwise. */
 static int reader_init(struct reader *r, const char *path)
 {
@@ -228,8 +206,21 @@ static int seen_bytes_of(const struct dn_weights_header *h)
 	return 10 * h->major + h->minor >= 2 && h->major < 1000 && h->minor < 1000 ? 8 : 4;
 }
 
+static uint64_t seen_of(const struct reader *r, int width)
+{
+	uint32_t narrow;
+	uint64_t wide;
+
+	memcpy(&narrow, r->head + VERSION_BYTES, sizeof(narrow));
+	if (width == 4)
+		return narrow;
+	memcpy(&wide, r->head + VERSION_BYTES, sizeof(wide)); /* behind a short file's end: zeros */
+	return wide;
+}
+
 /* 32-bit builds wrote 4 bytes under versions that mean 8, some tools the other way round: take the width that makes the
- * sizes meet, the version's first. */
+ * sizes meet, the version's first. Where none does, or no net tells the sizes (@net NULL), it is the version's unless the
+ * number is impossible then. */
 static int choose_width(const struct reader *r, const struct dn_net *net)
 {
 	int width[2], n_layers;
@@ -237,7 +228,7 @@ static int choose_width(const struct reader *r, const struct dn_net *net)
 
 	width[0] = seen_bytes_of(&r->info.header);
 	width[1] = 12 - width[0];
-	for (enum fit f = FIT_WHOLE; f <= FIT_BOUNDARY; f++)
+	for (enum fit f = FIT_WHOLE; net && f <= FIT_BOUNDARY; f++)
 		for (int i = 0; i < 2; i++) {
 			int64_t rest = r->info.file_bytes - VERSION_BYTES - width[i];
 
@@ -246,7 +237,7 @@ static int choose_width(const struct reader *r, const struct dn_net *net)
 			if (fit_layers(net, rest / (int64_t)sizeof(float), net->n_layers, &n_layers, &wanted) == f)
 				return width[i];
 		}
-	return r->info.file_bytes < VERSION_BYTES + width[0] ? width[1] : width[0];
+	return r->info.file_bytes < VERSION_BYTES + width[0] || seen_of(r, width[0]) >= SEEN_LIMIT ? width[1] : width[0];
 }
 
 static int refuse_size(const struct reader *r, const struct dn_net *net, enum fit f)
@@ -266,6 +257,21 @@ static int refuse_size(const struct reader *r, const struct dn_net *net, enum fi
 	type = in->n_layers_loaded < net->n_layers ? net->layers[in->n_layers_loaded].ops->name : "last";
 	return dn_fail(-EINVAL, "%s: has %lld bytes and ends inside layer %d (%s); the net's %d layers take %lld", r->path,
 		       (long long)in->file_bytes, in->n_layers_loaded, type, net->n_layers, (long long)want);
+}
+
+static int header_seen(struct reader *r, int seen_bytes)
+{
+	uint64_t seen = seen_of(r, seen_bytes);
+
+	if (seen >= SEEN_LIMIT)
+		return dn_fail(-EINVAL,
+			       "%s: the header says %llu images seen, at most 2^62 - 1 is possible: not a weights file, "
+			       "or damaged",
+			       r->path, (unsigned long long)seen);
+	r->info.header.seen = seen;
+	r->info.header.header_bytes = VERSION_BYTES + seen_bytes;
+	r->info.floats = (r->info.file_bytes - r->info.header.header_bytes) / (int64_t)sizeof(float);
+	return 0;
 }
 
 /* Sizes of the file against those of the net's layers before @cutoff. */
@@ -395,13 +401,6 @@ static int alloc_piece(struct reader *r)
 	return r->piece ? 0 : -ENOMEM;
 }
 
-/* of several ranks each knows its part: who called tells the sum */
-static void warn_nonfinite(const struct reader *r, const struct dn_net *net)
-{
-	if (r->info.n_nonfinite && net->opt.world == 1)
-		dn_warn("%s: %lld values are not finite", r->path, (long long)r->info.n_nonfinite);
-}
-
 int dn_weights_load(struct dn_net *net, const char *path, int cutoff, bool allow_partial, struct dn_weights_info *info)
 {
 	struct reader r;
@@ -416,7 +415,6 @@ int dn_weights_load(struct dn_net *net, const char *path, int cutoff, bool allow
 		err = walk(&r, net, load_param, NULL);
 	if (!err) {
 		dn_net_touched(net);
-		warn_nonfinite(&r, net);
 		if (info)
 			*info = r.info;
 	}
@@ -550,18 +548,31 @@ int dn_weights_info_read(const char *path, struct dn_weights_info *info)
 	int err;
 
 	err = reader_init(&r, path);
-	if (!err) {
-		int width = seen_bytes_of(&r.info.header);
-
-		if (r.info.file_bytes < VERSION_BYTES + width)
-			err = dn_fail(-EINVAL, "%s: has %lld bytes, the header of version %d.%d has %d", path,
-				      (long long)r.info.file_bytes, r.info.header.major, r.info.header.minor,
-				      VERSION_BYTES + width);
-		else
-			err = header_seen(&r, width);
-	}
+	if (!err)
+		err = header_seen(&r, choose_width(&r, NULL));
 	if (!err)
 		*info = r.info;
 	reader_fini(&r);
 	return err;
+}
+
+void dn_weights_tell(const char *path, const struct dn_weights_info *info)
+{
+	const struct dn_weights_header *h = &info->header;
+	const int meant = seen_bytes_of(h);
+	const char *why = info->n_layers			     ? "the sizes are those of another"
+			  : info->file_bytes < VERSION_BYTES + meant ? "the file is too short for it"
+								     : "no run sees that many";
+
+	if (!dn_weights_own_width(h))
+		dn_warn("%s: version %d.%d means that images are counted in %d bits, but %s: %d bits are read, %llu images seen",
+			path, h->major, h->minor, 8 * meant, why, 8 * (h->header_bytes - VERSION_BYTES),
+			(unsigned long long)h->seen);
+	if (info->n_nonfinite)
+		dn_warn("%s: %lld values are not finite", path, (long long)info->n_nonfinite);
+}
+
+bool dn_weights_own_width(const struct dn_weights_header *h)
+{
+	return h->header_bytes == VERSION_BYTES + seen_bytes_of(h);
 }

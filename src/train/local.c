@@ -106,6 +106,9 @@ int dn_local_bytes(const struct dn_net *net, size_t planned[DN_MEM_PLANNED])
 	int err;
 
 	err = own_bytes(net, bytes);
+	if (!err && net->carries_bytes > SIZE_MAX - bytes[DN_MEM_BUFFERS])
+		return dn_fail(-EOVERFLOW, "the tensors of one region are larger than the address space");
+	bytes[DN_MEM_BUFFERS] += net->carries_bytes;
 	if (!err && net->opt.train)
 		err = dn_loop_input_bytes(net, &ring);
 	if (err)

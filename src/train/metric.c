@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/tree.h"
 #include "data/data.h"
-#include "graph/tree.h"
 
 static bool before(float a, float b)
 {
@@ -39,7 +39,7 @@ void dn_class_scores(const struct dn_net *net, const float *y, float *p)
 	const struct dn_tree *t = net->tree;
 
 	memcpy(p, y, (size_t)n * sizeof(*p));
-	if (!t || t->desc.c != n)
+	if (!t || t->n != n)
 		return;
 	dn_tree_absolute(t, p);
 	for (int64_t i = 0; i < n; i++)

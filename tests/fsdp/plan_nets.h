@@ -11,10 +11,18 @@ struct planned {
 	struct fsdp_plan *plan;
 };
 
+static inline struct fsdp_policy policy_of(const char *blocks)
+{
+	struct fsdp_policy p = { 0 };
+
+	CHECK_OK(fsdp_policy_parse(blocks, "test", &p));
+	return p;
+}
+
 static inline struct fsdp_options plan_defaults(void)
 {
 	return (struct fsdp_options){
-		.blocks = "each", .limit = 2, .grad_slots = 2, .prefetch = FSDP_PRE, .depth = 1, .timeout_ms = 300000
+		.policy = policy_of("each"), .limit = 2, .grad_slots = 2, .prefetch = FSDP_PRE, .depth = 1, .timeout_ms = 300000
 	};
 }
 

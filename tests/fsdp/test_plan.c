@@ -99,7 +99,7 @@ static void shards_hold_every_element_once(const struct fsdp_plan *p)
 		const struct fsdp_block *b = &p->blocks[x->block];
 		int64_t next = 0;
 
-		for (int r = 0; r < p->world; r++) {
+		for (int r = 0; r < p->grid.world; r++) {
 			int64_t at, n, shard_at;
 
 			fsdp_plan_tensor(p, t, r, &at, &n, &shard_at);
@@ -189,8 +189,10 @@ static void buffers_are_outside_the_layout(void)
 	CHECK_EQ(p.plan->n_rolling, 2 * (32 + 48 + 16 + 16));
 	CHECK_EQ(p.plan->n_stats, p.plan->n_rolling);
 	CHECK_EQ(p.plan->stats_block, 3);
-	CHECK_EQ(p.plan->blocks[1].stats_offset, 64);
-	CHECK_EQ(p.plan->blocks[1].n_stats, 96);
+	CHECK_EQ(p.plan->blocks[1].first_buffer, 2);
+	CHECK_EQ(p.plan->blocks[1].n_buffers, 2);
+	CHECK_EQ(p.plan->buffers[2].stat, 64);
+	CHECK_EQ(p.plan->buffers[3].stat, 64 + 48);
 	for (int i = 0; i < p.net->n_params; i++)
 		CU_ASSERT((p.net->params[i]->role == DN_BUFFER) == (p.plan->tensor_of_param[i] < 0));
 	planned_fini(&p);
@@ -214,7 +216,7 @@ static void a_plan_beyond_2_31_elements_allocates_none_of_them(void)
 	CHECK_EQ(at + n, 3000000000ll);
 	CHECK_EQ(shard_at, 0);
 	CHECK_EQ((int64_t)p.plan->planned[DN_MEM_PARAM_SLOTS], 4 * (up(50000 + 2500000000ll, 48) + up(t1, 48)));
-	CHECK_EQ(p.plan->piece_bytes, 1 << 20);
+	CHECK_EQ(p.plan->coll.piece_bytes, 1 << 20);
 	dn_mem_stats(DN_MEM_HOST, &host);
 	CU_ASSERT(host.now_bytes < 1 << 20);
 	for (int r = 0; r < DN_MEM_PLANNED; r++) {
@@ -430,7 +432,8 @@ static void a_frozen_prefix_is_gathered_in_forward_only(void)
 	check_order(text, true, o, false, "G0 G1 F0 L0 G2 F1 L1 G3 F2 L2 F3 B3 L3 R3 B2 R2 U3 U2");
 	CHECK_OK_FATAL(planned_make(&p, text, 2, true, &o));
 	CHECK_EQ(p.plan->blocks[0].grad_offset, -1);
-	CHECK_EQ(p.plan->blocks[0].n_stats, 0);
+	CU_ASSERT(!p.plan->blocks[0].has_stats);
+	CHECK_EQ(p.plan->buffers[0].stat, -1);
 	CHECK_EQ(p.plan->n_rolling, 32);
 	CHECK_EQ(p.plan->planned[DN_MEM_GRADS], 4 * (p.plan->blocks[2].shard + p.plan->blocks[3].shard));
 	CHECK_EQ(p.plan->planned[DN_MEM_OPTIMIZER], p.plan->planned[DN_MEM_GRADS]);
@@ -583,7 +586,7 @@ static void the_hash_depends_on_plan_and_nothing_else(void)
 	v.grad_slots = 1;
 	CU_ASSERT(h != hash_of(chain4, 2, &v, 1));
 	v = o;
-	v.blocks = "at:0,2";
+	v.policy = policy_of("at:0,2");
 	CU_ASSERT(h != hash_of(chain4, 2, &v, 1));
 	CU_ASSERT(h != hash_of(chain4, 4, &o, 1));
 	CU_ASSERT(h != hash_of(other, 2, &o, 1));
@@ -622,7 +625,7 @@ static int resolve(const char *key, const char *value, const char *key2, const c
 	if (!err)
 		err = fsdp_options_resolve(o, out);
 	if (!err)
-		out->blocks = NULL; /* belongs to o */
+		out->policy.text = out->policy.list = NULL; /* belong to o */
 	dn_options_destroy(o);
 	return err;
 }
@@ -636,19 +639,32 @@ static void options_have_their_defaults(void)
 	CHECK_EQ(o.grad_slots, 2);
 	CHECK_EQ(o.prefetch, FSDP_PRE);
 	CHECK_EQ(o.depth, 1);
+	CHECK_EQ(o.policy.kind, FSDP_BLOCKS_AUTO);
+	CHECK_EQ(o.strategy, FSDP_FULL);
+	CHECK_EQ(o.layout, FSDP_FLAT);
+	CHECK_EQ(o.transport, FSDP_AUTO);
+	CHECK_EQ(o.wire.gather, FSDP_FP32);
+	CU_ASSERT(!o.load_rank0);
 	CHECK_EQ(o.timeout_ms, 300000);
-	CU_ASSERT(!o.blocks_given);
+	CU_ASSERT(!o.policy_given);
 	CHECK_OK(resolve("limit", "1", NULL, NULL, &o));
 	CHECK_EQ(o.depth, 0);
 	CHECK_OK(resolve("limit", "7", "depth", "6", &o));
 	CHECK_EQ(o.depth, 6);
+	CHECK_OK(resolve("load", "rank0", "collectives", "local", &o));
+	CU_ASSERT(o.load_rank0);
+	CHECK_EQ(o.transport, FSDP_LOCAL);
+	CHECK_OK(resolve("blocks", "size:3K", "prefetch", "none", &o));
+	CHECK_EQ(o.policy.kind, FSDP_BLOCKS_SIZE);
+	CHECK_EQ(o.policy.bytes, 3072);
+	CHECK_EQ(o.prefetch, FSDP_NONE);
 	CHECK_OK(resolve("timeout", "0.5", NULL, NULL, &o));
 	CHECK_EQ(o.timeout_ms, 500);
 	CHECK_OK(resolve("timeout", "0", "blocks", "each", &o));
 	CHECK_EQ(o.timeout_ms, 0);
-	CU_ASSERT(o.blocks_given);
+	CU_ASSERT(o.policy_given);
 	CHECK_OK(resolve("blocks", "each", NULL, NULL, &o));
-	CU_ASSERT(!o.blocks_given);
+	CU_ASSERT(!o.policy_given);
 }
 
 static void bad_options_name_key_place_and_what_is_supported(void)
@@ -659,17 +675,25 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 	CHECK_FAILS(resolve("grad_slots", "0", NULL, NULL, &o), -EINVAL, "grad_slots=0");
 	CHECK_FAILS(resolve("depth", "2", NULL, NULL, &o), -EINVAL, "at most limit - 1 = 1");
 	CHECK_FAILS(resolve("limit", "1", "depth", "1", &o), -EINVAL, "-fsdp.second: depth is 1, but limit is 1");
-	CHECK_FAILS(resolve("strategy", "grad_op", NULL, NULL, &o), -EINVAL, "not in this version, which supports full");
-	CHECK_FAILS(resolve("strategy", "ful", NULL, NULL, &o), -EINVAL, "unknown; this version supports full");
+	CHECK_FAILS(resolve("strategy", "grad_op", NULL, NULL, &o), -EINVAL,
+		    "a.cfg:7: strategy=grad_op: not in this version, which supports full");
+	CHECK_FAILS(resolve("strategy", "ful", NULL, NULL, &o), -EINVAL,
+		    "a.cfg:7: strategy=ful: unknown; this version supports full");
 	CHECK_FAILS(resolve("layout", "planned:row", NULL, NULL, &o), -EINVAL, "not in this version, which supports flat");
 	CHECK_FAILS(resolve("accumulate", "no_sync", NULL, NULL, &o), -EINVAL, "supports sharded");
 	CHECK_FAILS(resolve("reduction", "library", NULL, NULL, &o), -EINVAL, "supports tree");
 	CHECK_FAILS(resolve("nan", "skip", NULL, NULL, &o), -EINVAL, "supports stop");
 	CHECK_FAILS(resolve("batch_norm", "sync", NULL, NULL, &o), -EINVAL, "supports local");
-	CHECK_FAILS(resolve("collectives", "shm", NULL, NULL, &o), -EINVAL, "supports auto|mpi|local");
-	CHECK_FAILS(resolve("prefetch", "early", NULL, NULL, &o), -EINVAL, "pre|post|none");
+	CHECK_FAILS(resolve("collectives", "shm", NULL, NULL, &o), -EINVAL,
+		    "a.cfg:7: collectives=shm: not in this version, which supports auto, mpi, local");
+	CHECK_FAILS(resolve("prefetch", "early", NULL, NULL, &o), -EINVAL,
+		    "a.cfg:7: prefetch=early: unknown; this version supports pre, post, none");
 	CHECK_FAILS(resolve("timeout", "-1", NULL, NULL, &o), -EINVAL, "timeout=-1");
-	CHECK_FAILS(resolve("wire", "bf16", NULL, NULL, &o), -ENOENT, "unknown key wire");
+	CHECK_FAILS(resolve("wire", "bf16", NULL, NULL, &o), -EINVAL,
+		    "a.cfg:7: wire=bf16: not in this version, which supports fp32");
+	CHECK_FAILS(resolve("reduce", "fp64", NULL, NULL, &o), -EINVAL,
+		    "a.cfg:7: reduce=fp64: unknown; this version supports fp32");
+	CHECK_FAILS(resolve("clip_norm", "1", NULL, NULL, &o), -ENOENT, "unknown key clip_norm");
 	CHECK_FAILS(resolve("save_every", "10x", NULL, NULL, &o), -EINVAL, "minutes");
 	CHECK_OK(resolve("save_every", "10m", "keep", "0", &o));
 	CHECK_FAILS(resolve("blocks", "size:0", NULL, NULL, &o), -EINVAL, "above 0");
@@ -702,8 +726,8 @@ static void check_blocks(const char *text, const char *policy, bool given, int n
 	struct planned p;
 	char line[256] = "";
 
-	o.blocks = policy;
-	o.blocks_given = given;
+	o.policy = policy_of(policy);
+	o.policy_given = given;
 	CHECK_OK_FATAL(planned_net(&p, text, 1, true, 1));
 	dn_log_sink(quiet, line);
 	CHECK_OK(fsdp_blocks_apply(p.net, &o));
@@ -740,7 +764,7 @@ static void markers_win_over_the_cfg_and_lose_to_the_command_line(void)
 
 	check_blocks(text, "each", false, 2, (const int[]){ 0, 1 });
 	check_blocks(text, "each", true, 3, (const int[]){ 0, 1, 2 });
-	o.blocks_given = true;
+	o.policy_given = true;
 	CHECK_OK_FATAL(planned_net(&p, text, 1, true, 1));
 	dn_log_sink(quiet, line);
 	CHECK_OK(fsdp_blocks_apply(p.net, &o));
@@ -755,7 +779,7 @@ static void one_block_for_all_is_warned_of(void)
 	struct planned p;
 	char line[256] = "";
 
-	o.blocks = "whole";
+	o.policy = policy_of("whole");
 	CHECK_OK_FATAL(planned_net(&p, chain4, 1, true, 1));
 	dn_log_sink(quiet, line);
 	CHECK_OK(fsdp_blocks_apply(p.net, &o));
@@ -770,13 +794,13 @@ static void policies_that_miss_the_net_are_refused(void)
 	struct planned p;
 
 	CHECK_OK_FATAL(planned_net(&p, chain4, 1, true, 1));
-	o.blocks = "type:convolutional";
+	o.policy = policy_of("type:convolutional");
 	CHECK_FAILS(fsdp_blocks_apply(p.net, &o), -EINVAL, "the net has no [convolutional] layer");
-	o.blocks = "at:5";
+	o.policy = policy_of("at:5");
 	CHECK_FAILS(fsdp_blocks_apply(p.net, &o), -EINVAL, "layers 0 to 4");
-	o.blocks = "at:3,1";
+	o.policy = policy_of("at:3,1");
 	CHECK_FAILS(fsdp_blocks_apply(p.net, &o), -EINVAL, "starts must ascend");
-	o.blocks = "at:2,2";
+	o.policy = policy_of("at:2,2");
 	CHECK_FAILS(fsdp_blocks_apply(p.net, &o), -EINVAL, "starts must ascend");
 	CHECK_EQ(p.net->n_blocks, 1);
 	planned_fini(&p);

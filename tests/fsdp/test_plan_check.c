@@ -46,9 +46,11 @@ static const struct variant variants[] = {
 static int make(struct planned *p, int text, int variant)
 {
 	const struct variant *v = &variants[variant];
-	const struct fsdp_options o = {
-		.blocks = "each", .limit = v->limit, .grad_slots = v->grad_slots, .prefetch = v->prefetch, .depth = v->depth
-	};
+	const struct fsdp_options o = { .policy = policy_of("each"),
+					.limit = v->limit,
+					.grad_slots = v->grad_slots,
+					.prefetch = v->prefetch,
+					.depth = v->depth };
 
 	return planned_make(p, texts[text], v->world, v->train, &o);
 }
@@ -126,7 +128,7 @@ static void random_plans_are_clean_and_have_no_wait_too_many(void)
 
 	for (int round = 0; round < 150; round++) {
 		unsigned n = 1 + draw(&s, 8), frozen = draw(&s, 3) ? n : draw(&s, n), subdivisions = 1 + draw(&s, 3);
-		struct fsdp_options o = { .blocks = "each",
+		struct fsdp_options o = { .policy = policy_of("each"),
 					  .limit = 1 + (int)draw(&s, 4),
 					  .grad_slots = 1 + (int)draw(&s, 3),
 					  .prefetch = draw(&s, 3) };
@@ -242,7 +244,7 @@ static void the_count_in_the_message_is_that_of_the_reports(void)
 		if (p.plan->step.ops[i].kind == FSDP_REDUCE)
 			p.plan->step.ops[i].n_waits = 0;
 	CHECK_EQ(fsdp_plan_check(p.plan, count_line, &n), -EINVAL);
-	snprintf(want, sizeof(want), "plan: %d pairs", n);
+	snprintf(want, sizeof(want), "plan: %d faults", n);
 	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, want);
 	planned_fini(&p);
 }

@@ -332,3 +332,48 @@ void fsdp_exchange_describe(void *arg, char *out, size_t cap)
 
 	fsdp_missing(x->ch, exchange_late, x, out, cap);
 }
+
+/* --- memory --- */
+
+static int stage(size_t *out, size_t parts, size_t bytes)
+{
+	return dn_mul_size(parts, dn_up(bytes, DN_ALIGN), out);
+}
+
+static size_t piece_of(int64_t n, enum fsdp_type t)
+{
+	size_t largest = FSDP_PIECE_BYTES / fsdp_type_bytes(t);
+
+	return ((size_t)n < largest ? (size_t)n : largest) * fsdp_type_bytes(t);
+}
+
+/* Two sets of pieces: those that arrive now and those that arrive while they are summed, from every other rank. Where all passes
+ * through the host it holds what goes out as well: to each other rank its own piece, in a gather and a sum the same to all. */
+static int channels_memory(const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out)
+{
+	size_t others = (size_t)n->grid.shards - 1, world = n->grid.world > 1 ? (size_t)n->grid.world : 0;
+	size_t element = fsdp_type_bytes(n->wire.reduce);
+	struct fsdp_coll_memory m = { .piece_bytes = piece_of(n->reduce, n->wire.reduce) };
+	int err = stage(&m.device[FSDP_STAGE_REDUCE], 2 * others, m.piece_bytes);
+
+	if (!err)
+		err = stage(&m.device[FSDP_STAGE_STATS], world, (size_t)n->stats * element);
+	if (!err)
+		err = stage(&m.device[FSDP_STAGE_EXCHANGE], world, (size_t)n->exchange * element);
+	if (!err && !n->host_access) {
+		m.gather_piece_bytes = piece_of(n->gather, n->wire.gather);
+		err = stage(&m.host[FSDP_STAGE_GATHER], others ? 2 * (others + 1) : 0, m.gather_piece_bytes);
+		if (!err)
+			err = stage(&m.host[FSDP_STAGE_REDUCE], 4 * others, m.piece_bytes);
+		m.host[FSDP_STAGE_STATS] = m.device[FSDP_STAGE_STATS];
+		m.host[FSDP_STAGE_EXCHANGE] = m.device[FSDP_STAGE_EXCHANGE];
+	}
+	if (!err)
+		*out = m;
+	return err;
+}
+
+int fsdp_coll_memory(const char *name, const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out)
+{
+	return channels_memory(n, out);
+}

@@ -5,6 +5,9 @@
 #ifndef FSDP_COLLECTIVE_H
 #define FSDP_COLLECTIVE_H
 #include "comm/channel.h"
+#include "wire.h"
+
+#define FSDP_PIECE_BYTES (1u << 20) /* largest piece of a reduction */
 
 /* what a queue has sent; written by the thread that runs its tasks, read by others when the queue is idle */
 struct fsdp_count {

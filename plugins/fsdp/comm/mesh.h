@@ -7,8 +7,7 @@
 #define FSDP_MESH_H
 #include "comm/control.h"
 #include "comm/watch.h"
-
-enum fsdp_transport { FSDP_AUTO, FSDP_MPI, FSDP_LOCAL };
+#include "wire.h"
 
 struct fsdp_mesh {
 	int rank, world, ranks_on_host;

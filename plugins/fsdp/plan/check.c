@@ -11,18 +11,10 @@
 
 #include "plan/plan_priv.h"
 
-enum area { AREA_PARAMS, AREA_GRADS, AREA_OPTIMIZER, AREA_SLOTS, AREA_GRAD_SLOTS, AREA_STAGING, AREA_BUFFERS, AREAS };
-
-static const char *const area_names[] = {
-	[AREA_PARAMS] = "params",     [AREA_GRADS] = "grads",		[AREA_OPTIMIZER] = "optimizer",
-	[AREA_SLOTS] = "param_slots", [AREA_GRAD_SLOTS] = "grad_slots", [AREA_STAGING] = "staging",
-	[AREA_BUFFERS] = "buffers",
-};
-
-#define MAX_ACCESSES 8
+enum { AREAS = DN_MEM_PLANNED + 1, AREA_HOST_STAGING = DN_MEM_PLANNED }; /* the regions, and what of one is the host's */
 
 struct access {
-	enum area area;
+	int area;
 	bool write;
 	size_t from, to; /* bytes */
 };
@@ -44,12 +36,22 @@ struct marks {
 	int n, cap;
 };
 
+struct ring {
+	int64_t *at, n;
+	int cap;
+};
+
 struct check {
 	const struct fsdp_plan *p;
 	struct marks area[AREAS];
 	struct clock queue[FSDP_QUEUES];
 	int64_t n_done[FSDP_QUEUES];
-	struct clock *events; /* [n_events] of the latest record; all 0: never recorded, positions count from 1 */
+	struct clock *events;  /* [n_events] of the latest record; all 0: never recorded, positions count from 1 */
+	struct clock host;     /* what the host knows to be over */
+	struct clock fence[2]; /* compute at the end of the last two windows */
+	int64_t n_windows;
+	struct ring entries[FSDP_QUEUES], *records; /* [n_events]; positions of the operations that made what is in flight */
+	bool *summed;				    /* [n_blocks] a microbatch's gradient of this step is in the sum */
 	int run;
 	bool eval;
 	void (*report)(void *arg, const char *line);
@@ -58,88 +60,9 @@ struct check {
 	char first[512];
 };
 
-/* --- accesses --- */
-
-static void add(struct access *a, int *n, enum area area, bool write, int64_t from, int64_t elements)
+static const char *area_name(int area)
 {
-	if (elements > 0)
-		a[(*n)++] = (struct access){ area, write, (size_t)from * 4, (size_t)(from + elements) * 4 };
-}
-
-static void add_bytes(struct access *a, int *n, enum area area, size_t from, size_t bytes)
-{
-	if (bytes)
-		a[(*n)++] = (struct access){ area, true, from, from + bytes };
-}
-
-static void add_slot(const struct fsdp_plan *p, const struct fsdp_block *b, struct access *a, int *n, bool write)
-{
-	add(a, n, AREA_SLOTS, write, p->slots[b->slot].offset, b->padded);
-}
-
-static int forward_accesses(const struct check *c, const struct fsdp_block *b, struct access *a)
-{
-	int n = 0;
-
-	if (b->gathered)
-		add_slot(c->p, b, a, &n, false);
-	if (c->eval)
-		add(a, &n, AREA_BUFFERS, false, b->rolling_offset, b->n_rolling);
-	else /* what is frozen reads its rolling statistics: they come first in a block, and nobody writes them */
-		add(a, &n, AREA_BUFFERS, false, b->rolling_offset, b->n_rolling - b->n_stats);
-	if (!c->eval)
-		add(a, &n, AREA_BUFFERS, true, c->p->n_rolling + b->stats_offset, b->n_stats);
-	return n;
-}
-
-static int stats_accesses(const struct fsdp_plan *p, struct access *a)
-{
-	int n = 0;
-	int64_t from = p->n_rolling;
-
-	/* frozen buffers are a prefix of the net, so those with statistics are the end of the rolling ones */
-	add(a, &n, AREA_BUFFERS, false, from, p->n_stats);
-	add(a, &n, AREA_BUFFERS, true, from - p->n_stats, p->n_stats);
-	add_bytes(a, &n, AREA_STAGING, p->reduce_staging_bytes, p->stats_staging_bytes);
-	return n;
-}
-
-static int accesses(const struct check *c, const struct fsdp_op *op, struct access *a)
-{
-	const struct fsdp_plan *p = c->p;
-	const struct fsdp_block *b = &p->blocks[op->block];
-	int n = 0;
-
-	switch (op->kind) {
-	case FSDP_GATHER:
-		add(a, &n, AREA_PARAMS, false, b->shard_offset, b->shard);
-		add_slot(p, b, a, &n, true);
-		return n;
-	case FSDP_FORWARD:
-		return forward_accesses(c, b, a);
-	case FSDP_BACKWARD:
-		if (plan_backward_reads(b))
-			add_slot(p, b, a, &n, false);
-		if (b->learns)
-			add(a, &n, AREA_GRAD_SLOTS, true, p->grad_slots[b->grad_slot].offset, b->padded);
-		return n;
-	case FSDP_REDUCE:
-		add(a, &n, AREA_GRAD_SLOTS, false, p->grad_slots[b->grad_slot].offset, b->padded);
-		add_bytes(a, &n, AREA_STAGING, 0, p->reduce_staging_bytes);
-		add(a, &n, AREA_GRADS, true, b->grad_offset, b->shard); /* microbatches after the first read it too */
-		return n;
-	case FSDP_UPDATE:
-		add(a, &n, AREA_GRADS, false, b->grad_offset, b->shard);
-		add(a, &n, AREA_PARAMS, true, b->shard_offset, b->shard);
-		add(a, &n, AREA_OPTIMIZER, true, b->grad_offset * p->n_states, b->shard * p->n_states);
-		return n;
-	case FSDP_STATS:
-		return stats_accesses(p, a);
-	case FSDP_RELEASE:
-	case FSDP_OP_KINDS:
-		break;
-	}
-	return 0;
+	return area == AREA_HOST_STAGING ? "staging of the host" : dn_region_name((enum dn_region)area);
 }
 
 /* --- conflicts --- */
@@ -150,22 +73,28 @@ static void op_text(const struct check *c, const struct fsdp_op *op, int run, bo
 		 eval ? "eval" : "step", run, op->micro, fsdp_queue_name(op->queue), write ? "writes" : "reads");
 }
 
+static void say(struct check *c, const char *line)
+{
+	if (!c->n_found++)
+		snprintf(c->first, sizeof(c->first), "%s", line);
+	if (c->report)
+		c->report(c->arg, line);
+}
+
 static void found(struct check *c, const struct mark *m, const struct fsdp_op *op, const struct access *a)
 {
 	size_t from = m->a.from > a->from ? m->a.from : a->from;
 	size_t to = m->a.to < a->to ? m->a.to : a->to;
 	char one[192], two[192], line[512];
 
-	c->n_found++;
-	if (c->n_found > 1 && !c->report)
+	if (c->n_found && !c->report) {
+		c->n_found++;
 		return;
+	}
 	op_text(c, m->op, m->run, m->eval, m->a.write, one, sizeof(one));
 	op_text(c, op, c->run, c->eval, a->write, two, sizeof(two));
-	snprintf(line, sizeof(line), "%s bytes %zu to %zu: %s, %s, in no order", area_names[a->area], from, to, one, two);
-	if (c->n_found == 1)
-		memcpy(c->first, line, sizeof(line));
-	if (c->report)
-		c->report(c->arg, line);
+	snprintf(line, sizeof(line), "%s bytes %zu to %zu: %s, %s, in no order", area_name(a->area), from, to, one, two);
+	say(c, line);
 }
 
 static bool overlap(const struct access *a, const struct access *b)
@@ -215,29 +144,213 @@ static int touch(struct check *c, const struct fsdp_op *op, const struct clock *
 	return remember(l, &mine);
 }
 
+/* --- accesses --- */
+
+static int use(struct check *c, const struct fsdp_op *op, struct fsdp_place x, bool write)
+{
+	const struct access a = { x.host ? AREA_HOST_STAGING : (int)x.region, write, x.from, x.from + x.bytes };
+
+	return x.bytes ? touch(c, op, &c->queue[op->queue], &a) : 0;
+}
+
+static int use_staging(struct check *c, const struct fsdp_op *op, enum fsdp_stage s)
+{
+	int err = use(c, op, fsdp_place_staging(c->p, s, false), true);
+
+	return err ? err : use(c, op, fsdp_place_staging(c->p, s, true), true);
+}
+
+/* In training a layer writes this microbatch's statistics; what has none reads its rolling ones, as all do in an evaluation. */
+static int forward_buffers(struct check *c, const struct fsdp_op *op)
+{
+	const struct fsdp_block *b = &c->p->blocks[op->block];
+	int err = 0;
+
+	for (int k = b->first_buffer; k < b->first_buffer + b->n_buffers && !err; k++) {
+		bool stat = !c->eval && c->p->buffers[k].stat >= 0;
+
+		err = use(c, op, stat ? fsdp_place_stat(c->p, k) : fsdp_place_rolling(c->p, k), stat);
+	}
+	return err;
+}
+
+static int stats_accesses(struct check *c, const struct fsdp_op *op)
+{
+	int err = use(c, op, fsdp_place_stats(c->p), false);
+
+	for (int k = 0; k < c->p->n_buffers && !err; k++)
+		if (c->p->buffers[k].stat >= 0)
+			err = use(c, op, fsdp_place_rolling(c->p, k), true);
+	return err ? err : use_staging(c, op, FSDP_STAGE_STATS);
+}
+
+static int reduce_accesses(struct check *c, const struct fsdp_op *op)
+{
+	struct fsdp_place sum = fsdp_place_part(c->p, op->block, DN_GRAD);
+	int err = use(c, op, fsdp_place_grads(c->p, op->block), false);
+
+	if (!err)
+		err = use_staging(c, op, FSDP_STAGE_REDUCE);
+	return err ? err : use(c, op, sum, true);
+}
+
+static int update_accesses(struct check *c, const struct fsdp_op *op)
+{
+	int err = use(c, op, fsdp_place_part(c->p, op->block, DN_GRAD), false);
+
+	if (!err)
+		err = use(c, op, fsdp_place_part(c->p, op->block, DN_VALUE), true);
+	for (int k = 0; k < c->p->n_states && !err; k++)
+		err = use(c, op, fsdp_place_part(c->p, op->block, (enum dn_part)(DN_STATE0 + k)), true);
+	return err;
+}
+
+static int accesses(struct check *c, const struct fsdp_op *op)
+{
+	int err = 0;
+
+	switch (op->kind) {
+	case FSDP_GATHER:
+		err = use(c, op, fsdp_place_part(c->p, op->block, DN_VALUE), false);
+		if (!err)
+			err = use(c, op, fsdp_place_values(c->p, op->block), true);
+		return err ? err : use_staging(c, op, FSDP_STAGE_GATHER);
+	case FSDP_FORWARD:
+		err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+		return err ? err : forward_buffers(c, op);
+	case FSDP_BACKWARD:
+		err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+		return err || !op->grads ? err : use(c, op, fsdp_place_grads(c->p, op->block), true);
+	case FSDP_REDUCE:
+		return reduce_accesses(c, op);
+	case FSDP_UPDATE:
+		return update_accesses(c, op);
+	case FSDP_STATS:
+		return stats_accesses(c, op);
+	case FSDP_RELEASE:
+	case FSDP_OP_KINDS:
+		break;
+	}
+	return err;
+}
+
+/* --- sums: the first reduction of a step overwrites, the others add, and an update finds one --- */
+
+static void sums(struct check *c, const struct fsdp_op *op)
+{
+	const char *block = c->p->blocks[op->block].name;
+	char line[256] = "";
+
+	if (op->kind == FSDP_REDUCE && op->acc != c->summed[op->block])
+		snprintf(line, sizeof(line), "grads: reduce of %s (run %d, micro %d) %s", block, c->run, op->micro,
+			 op->acc ? "adds to a sum that no microbatch of this step has begun"
+				 : "overwrites the sum of earlier microbatches");
+	if (op->kind == FSDP_UPDATE && !c->summed[op->block])
+		snprintf(line, sizeof(line), "grads: update of %s (run %d) before any reduction of this step", block, c->run);
+	if (op->kind == FSDP_REDUCE)
+		c->summed[op->block] = true;
+	if (*line)
+		say(c, line);
+}
+
+/* --- room in queues and events, see NOTE(windows) --- */
+
+/* One more entry, of an operation at position @at of queue @q: what stood in its place must be over. */
+static bool push(const struct check *c, struct ring *r, int q, int64_t at)
+{
+	bool room = r->cap && (r->n < r->cap || r->at[r->n % r->cap] <= c->host.at[q]);
+
+	if (r->cap)
+		r->at[r->n++ % r->cap] = at;
+	return room;
+}
+
+static void push_entries(struct check *c, const struct fsdp_op *op, int n)
+{
+	char line[256];
+	bool room = true;
+
+	for (int i = 0; i < n; i++)
+		room &= push(c, &c->entries[op->queue], op->queue, c->n_done[op->queue]);
+	if (room)
+		return;
+	snprintf(line, sizeof(line), "%s queue: more than %d entries in flight at %s of %s (run %d, micro %d)",
+		 fsdp_queue_name(op->queue), c->p->queue_entries[op->queue], fsdp_op_name(op->kind), c->p->blocks[op->block].name,
+		 c->run, op->micro);
+	say(c, line);
+}
+
+static void push_record(struct check *c, const struct fsdp_op *op)
+{
+	char line[256], name[DN_BLOCK_NAME_MAX + 16];
+
+	if (push(c, &c->records[op->records], op->queue, c->n_done[op->queue]))
+		return;
+	fsdp_plan_event_name(c->p, op->records, name, sizeof(name));
+	snprintf(line, sizeof(line), "event %s: more than %d records in flight (run %d, micro %d)", name,
+		 c->p->event_records[op->records], c->run, op->micro);
+	say(c, line);
+}
+
+static void window(struct check *c, const struct fsdp_op *op)
+{
+	const struct clock *before = &c->fence[c->n_windows % 2]; /* the end of the window before the last */
+
+	for (int q = 0; q < FSDP_QUEUES && c->n_windows > 1; q++)
+		if (c->host.at[q] < before->at[q])
+			c->host.at[q] = before->at[q];
+	c->n_windows++;
+	c->fence[c->n_windows % 2] = c->queue[FSDP_COMPUTE];
+	(void)push(c, &c->entries[FSDP_COMPUTE], FSDP_COMPUTE, c->n_done[FSDP_COMPUTE]);
+}
+
+static int rings_init(struct check *c)
+{
+	const struct fsdp_plan *p = c->p;
+
+	c->records = dn_calloc((size_t)plan_n_events(p), sizeof(*c->records));
+	if (!c->records)
+		return -ENOMEM;
+	for (int k = 0; k < FSDP_QUEUES + plan_n_events(p); k++) {
+		struct ring *r = k < FSDP_QUEUES ? &c->entries[k] : &c->records[k - FSDP_QUEUES];
+
+		r->cap = k < FSDP_QUEUES ? p->queue_entries[k] : p->event_records[k - FSDP_QUEUES];
+		r->at = dn_calloc((size_t)r->cap, sizeof(*r->at));
+		if (!r->at)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void rings_fini(struct check *c)
+{
+	for (int q = 0; q < FSDP_QUEUES; q++)
+		dn_free(c->entries[q].at);
+	for (int e = 0; c->records && e < plan_n_events(c->p); e++)
+		dn_free(c->records[e].at);
+	dn_free(c->records);
+}
+
 /* --- the sequence --- */
 
 static int run_op(struct check *c, const struct fsdp_op *op)
 {
 	struct clock *q = &c->queue[op->queue];
-	struct access a[MAX_ACCESSES];
-	int n;
 
+	if (op->window)
+		window(c, op);
 	for (int i = 0; i < op->n_waits; i++)
 		for (int k = 0; k < FSDP_QUEUES; k++)
 			if (q->at[k] < c->events[op->waits[i]].at[k])
 				q->at[k] = c->events[op->waits[i]].at[k];
 	q->at[op->queue] = ++c->n_done[op->queue];
-	if (op->records >= 0)
+	push_entries(c, op, plan_op_entries(op));
+	if (op->records >= 0) {
+		push_record(c, op);
 		c->events[op->records] = *q;
-	n = accesses(c, op, a);
-	for (int i = 0; i < n; i++) {
-		int err = touch(c, op, q, &a[i]);
-
-		if (err)
-			return err;
 	}
-	return 0;
+	sums(c, op);
+	return accesses(c, op);
 }
 
 static int run_schedule(struct check *c, const struct fsdp_schedule *s, bool eval)
@@ -246,6 +359,7 @@ static int run_schedule(struct check *c, const struct fsdp_schedule *s, bool eva
 
 	c->run++;
 	c->eval = eval;
+	memset(c->summed, 0, (size_t)c->p->n_blocks * sizeof(*c->summed));
 	for (int i = 0; i < s->n_ops && !err; i++)
 		err = run_op(c, &s->ops[i]);
 	return err;
@@ -257,16 +371,17 @@ int fsdp_plan_check(const struct fsdp_plan *p, void (*report)(void *arg, const c
 	struct check c = { .p = p, .report = report, .arg = arg };
 	int err = 0;
 
-	c.events = dn_calloc((size_t)(FSDP_OP_KINDS * p->n_blocks), sizeof(*c.events));
-	if (!c.events)
-		return -ENOMEM;
+	c.events = dn_calloc((size_t)plan_n_events(p), sizeof(*c.events));
+	c.summed = dn_calloc((size_t)p->n_blocks, sizeof(*c.summed));
+	err = c.events && c.summed ? rings_init(&c) : -ENOMEM;
 	for (size_t i = 0; i < sizeof(sequence) / sizeof(sequence[0]) && !err; i++)
 		err = run_schedule(&c, sequence[i] ? &p->eval : &p->step, sequence[i]);
 	for (int i = 0; i < AREAS; i++)
 		dn_free(c.area[i].m);
+	rings_fini(&c);
 	dn_free(c.events);
+	dn_free(c.summed);
 	if (!err && c.n_found)
-		err = dn_fail(-EINVAL, "plan: %lld pairs of accesses are in no order; the first: %s", (long long)c.n_found,
-			      c.first);
+		err = dn_fail(-EINVAL, "plan: %lld faults in its order; the first: %s", (long long)c.n_found, c.first);
 	return err;
 }

@@ -2,7 +2,7 @@
  * the regions, which slot a block uses, and where the statistics lie.
  *
  * Element counts stay below 2^63 without checks: a net has at most 2^40 elements a tensor and far fewer than
- * 2^20 tensors, and padding adds at most world * FSDP_ALIGN a block. Bytes are checked where regions are
+ * 2^20 tensors, and padding adds at most shards * FSDP_ALIGN a block. Bytes are checked where regions are
  * summed (plan.c).
  */
 #include <errno.h>
@@ -28,6 +28,24 @@ static void add_gap(struct fsdp_plan *p, struct fsdp_block *b, int64_t from, int
 	b->n_gaps++;
 }
 
+/* Rolling statistics lie one after the other, and so do, in training, this microbatch's of those that are not frozen. */
+static void lay_buffer(struct fsdp_plan *p, const struct dn_net *net, int block, int param)
+{
+	const struct dn_param *prm = net->params[param];
+	struct fsdp_buffer *x = &p->buffers[p->n_buffers];
+
+	*x = (struct fsdp_buffer){ .param = param, .block = block, .n = prm->n, .offset = p->n_rolling, .stat = -1 };
+	p->n_rolling += up(prm->n, FSDP_ALIGN);
+	if (has_stat(net, prm)) {
+		x->stat = p->n_stats;
+		p->n_stats += up(prm->n, FSDP_ALIGN);
+		p->blocks[block].has_stats = true;
+		p->stats_block = block;
+	}
+	p->tensor_of_param[param] = ~p->n_buffers++;
+	p->blocks[block].n_buffers++;
+}
+
 /* Tensors in file order, each at a multiple of FSDP_ALIGN; the block ends where every rank's shard is
  * equally long. */
 static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
@@ -44,18 +62,14 @@ static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 	b->first_gap = p->n_gaps;
 	b->grad_offset = -1;
 	b->slot = b->grad_slot = -1;
-	b->rolling_offset = p->n_rolling;
-	b->stats_offset = p->n_stats;
+	b->first_buffer = p->n_buffers;
 	n = dn_block_params(src, &first);
 	for (int k = first; k < first + n; k++) {
 		const struct dn_param *prm = net->params[k];
 		int64_t at = up(end, FSDP_ALIGN);
 
-		p->tensor_of_param[k] = -1;
 		if (prm->role == DN_BUFFER) {
-			b->n_rolling += up(prm->n, FSDP_ALIGN);
-			if (has_stat(net, prm))
-				b->n_stats += up(prm->n, FSDP_ALIGN);
+			lay_buffer(p, net, i, k);
 			continue;
 		}
 		add_gap(p, b, end, at);
@@ -66,14 +80,9 @@ static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 		b->learns = b->learns || (net->opt.train && !prm->frozen);
 		end = at + prm->n;
 	}
-	b->padded = up(end, (int64_t)p->world * FSDP_ALIGN);
-	b->shard = b->padded / p->world;
+	b->padded = up(end, (int64_t)p->grid.shards * FSDP_ALIGN);
+	b->shard = b->padded / p->grid.shards;
 	b->gathered = b->n_tensors > 0;
-	b->has_stats = b->n_stats > 0;
-	if (b->has_stats)
-		p->stats_block = i;
-	p->n_rolling += b->n_rolling;
-	p->n_stats += b->n_stats;
 	add_gap(p, b, end, b->padded);
 }
 
@@ -137,6 +146,42 @@ static int assign_slots(struct fsdp_plan *p)
 	return 0;
 }
 
+/* --- collectives --- */
+
+static int add_call(struct fsdp_plan *p, enum fsdp_op_kind kind, int block, bool acc, int64_t n)
+{
+	bool all = kind == FSDP_STATS;
+	uint64_t peers = (uint64_t)(all ? p->grid.world : p->grid.shards) - 1;
+	enum fsdp_type type = kind == FSDP_GATHER ? p->opt.wire.gather : p->opt.wire.reduce;
+
+	p->calls[p->n_calls] = (struct fsdp_call){
+		.kind = kind,
+		.queue = kind == FSDP_GATHER ? FSDP_GATHERQ : FSDP_REDUCEQ,
+		.group = all ? FSDP_WORLD : FSDP_SHARD_GROUP,
+		.block = block,
+		.acc = acc,
+		.n = n,
+		.sent_bytes = peers * (uint64_t)n * fsdp_type_bytes(type),
+	};
+	return p->n_calls++;
+}
+
+static int list_calls(struct fsdp_plan *p)
+{
+	p->calls = dn_calloc(3 * (size_t)p->n_blocks + 1, sizeof(*p->calls));
+	if (!p->calls)
+		return -ENOMEM;
+	for (int i = 0; i < p->n_blocks; i++) {
+		struct fsdp_block *b = &p->blocks[i];
+
+		b->gather_call = b->gathered ? add_call(p, FSDP_GATHER, i, false, b->shard) : -1;
+		for (int k = 0; k < 2; k++)
+			b->reduce_call[k] = b->learns && k < p->subdivisions ? add_call(p, FSDP_REDUCE, i, k, b->shard) : -1;
+	}
+	p->stats_call = p->n_stats ? add_call(p, FSDP_STATS, p->stats_block, false, p->n_stats) : -1;
+	return 0;
+}
+
 /* What backward wants of each block, and which blocks are not released at the turn: the last owner of each
  * slot, when backward will read it. */
 static void turn(struct fsdp_plan *p, const struct dn_net *net)
@@ -168,10 +213,11 @@ int plan_layout(struct fsdp_plan *p, const struct dn_net *net)
 	p->stats_block = -1;
 	p->blocks = dn_calloc((size_t)net->n_blocks, sizeof(*p->blocks));
 	p->tensors = dn_calloc((size_t)net->n_params, sizeof(*p->tensors));
+	p->buffers = dn_calloc((size_t)net->n_params, sizeof(*p->buffers));
 	p->tensor_of_param = dn_calloc((size_t)net->n_params, sizeof(*p->tensor_of_param));
 	/* one before each tensor, one at the end of each block */
 	p->gaps = dn_calloc((size_t)net->n_params + (size_t)net->n_blocks, sizeof(*p->gaps));
-	if (!p->blocks || !p->tensors || !p->tensor_of_param || !p->gaps)
+	if (!p->blocks || !p->tensors || !p->buffers || !p->tensor_of_param || !p->gaps)
 		return -ENOMEM;
 	for (int i = 0; i < p->n_blocks; i++) {
 		struct fsdp_block *b = &p->blocks[i];
@@ -184,7 +230,10 @@ int plan_layout(struct fsdp_plan *p, const struct dn_net *net)
 		b->grad_offset = grad_at;
 		grad_at += b->shard;
 	}
+	p->n_grads = grad_at;
 	err = assign_slots(p);
+	if (!err)
+		err = list_calls(p);
 	if (!err)
 		turn(p, net);
 	return err;

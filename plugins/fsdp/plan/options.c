@@ -5,106 +5,74 @@
 
 #include "plan/plan.h"
 
-static int refuse(const char *value, const char *where, const char *why)
-{
-	if (where[0] == '-')
-		return dn_fail(-EINVAL, "%.200s %.200s: %s", where, value, why);
-	return dn_fail(-EINVAL, "%.1000s: \"%.200s\": %s", where, value, why);
-}
+static const struct fsdp_name strategies[] = {
+	{ "full", FSDP_FULL, false },	 { "grad_op", -1, true },     { "opt", -1, true },
+	{ "replicate", -1, true },	 { "hybrid_full", -1, true }, { "hybrid_grad_op", -1, true },
+	{ "hybrid_full_opt", -1, true }, { NULL, 0, false },
+};
 
-/* @now and @later: names separated by '|'; a name that ends with ':' stands for all that start so */
-static bool listed(const char *list, const char *value)
-{
-	for (const char *c = list; *c;) {
-		size_t n = strcspn(c, "|");
-		bool start = n && c[n - 1] == ':';
+static const struct fsdp_name layouts[] = {
+	{ "flat", FSDP_FLAT, false }, { "planned:row", -1, true }, { "planned:tensor", -1, true },
+	{ "dim0", -1, true },	      { NULL, 0, false },
+};
 
-		if (!strncmp(c, value, n) && (start || strlen(value) == n))
-			return true;
-		c += n + (c[n] == '|');
+static const struct fsdp_name prefetches[] = {
+	{ "pre", FSDP_PRE, false },
+	{ "post", FSDP_POST, false },
+	{ "none", FSDP_NONE, false },
+	{ NULL, 0, false },
+};
+
+static const struct fsdp_name accumulates[] = {
+	{ "sharded", FSDP_SHARDED_SUM, false },
+	{ "no_sync", -1, true },
+	{ "no_sync_keep", -1, true },
+	{ "hybrid_last", -1, true },
+	{ NULL, 0, false },
+};
+
+static const struct fsdp_name reductions[] = { { "tree", FSDP_TREE, false }, { "library", -1, true }, { NULL, 0, false } };
+static const struct fsdp_name nans[] = {
+	{ "stop", 0, false }, { "skip", -1, true }, { "continue", -1, true }, { NULL, 0, false }
+};
+static const struct fsdp_name norms[] = { { "local", 0, false }, { "sync", -1, true }, { NULL, 0, false } };
+static const struct fsdp_name loads[] = { { "each", false, false }, { "rank0", true, false }, { NULL, 0, false } };
+
+const struct fsdp_names fsdp_strategies = { "strategy", strategies };
+const struct fsdp_names fsdp_layouts = { "layout", layouts };
+const struct fsdp_names fsdp_prefetches = { "prefetch", prefetches };
+const struct fsdp_names fsdp_reductions = { "reduction", reductions };
+static const struct fsdp_names accumulate_names = { "accumulate", accumulates };
+static const struct fsdp_names nan_names = { "nan", nans };
+static const struct fsdp_names norm_names = { "batch_norm", norms };
+static const struct fsdp_names load_names = { "load", loads };
+
+/* the check of a key whose values have names: dn_option's has no argument of its own */
+#define CHECK_NAME(fn, names) \
+	static int fn(const char *value, const char *where) \
+	{ \
+		int x; \
+\
+		return fsdp_name_find(&(names), value, where, &x); \
 	}
-	return false;
-}
 
-static int check_now(const char *value, const char *where, const char *now, const char *later)
-{
-	char why[256];
+CHECK_NAME(check_strategy, fsdp_strategies)
+CHECK_NAME(check_layout, fsdp_layouts)
+CHECK_NAME(check_prefetch, fsdp_prefetches)
+CHECK_NAME(check_accumulate, accumulate_names)
+CHECK_NAME(check_reduction, fsdp_reductions)
+CHECK_NAME(check_nan, nan_names)
+CHECK_NAME(check_batch_norm, norm_names)
+CHECK_NAME(check_collectives, fsdp_transports)
+CHECK_NAME(check_load, load_names)
+CHECK_NAME(check_wire, fsdp_wire_types)
+CHECK_NAME(check_reduce, fsdp_reduce_types)
 
-	if (listed(now, value))
-		return 0;
-	snprintf(why, sizeof(why),
-		 listed(later, value) ? "not in this version, which supports %s" : "unknown; this version supports %s", now);
-	return refuse(value, where, why);
-}
-
-static int check_strategy(const char *value, const char *where)
-{
-	return check_now(value, where, "full", "grad_op|opt|replicate|hybrid_full|hybrid_grad_op|hybrid_full_opt");
-}
-
-static int check_layout(const char *value, const char *where)
-{
-	return check_now(value, where, "flat", "planned:|dim0");
-}
-
-static int check_accumulate(const char *value, const char *where)
-{
-	return check_now(value, where, "sharded", "no_sync|no_sync_keep|hybrid_last");
-}
-
-static int check_reduction(const char *value, const char *where)
-{
-	return check_now(value, where, "tree", "library");
-}
-
-static int check_nan(const char *value, const char *where)
-{
-	return check_now(value, where, "stop", "skip|continue");
-}
-
-static int check_batch_norm(const char *value, const char *where)
-{
-	return check_now(value, where, "local", "sync");
-}
-
-static int check_collectives(const char *value, const char *where)
-{
-	return check_now(value, where, "auto|mpi|local", "shm|nccl");
-}
-
-/* "auto", "each", "whole", "size:16M", "type:SECTION", "at:0,3,7"; what depends on the net is checked by
- * fsdp_blocks_apply() */
 static int check_blocks(const char *value, const char *where)
 {
-	int64_t x;
+	struct fsdp_policy p;
 
-	if (!strcmp(value, "auto") || !strcmp(value, "each") || !strcmp(value, "whole"))
-		return 0;
-	if (dn_starts(value, "size:")) {
-		if (dn_parse_bytes(value + 5, &x) == DN_NUM_WHOLE && x > 0)
-			return 0;
-		return refuse(value, where, "size: wants a number of bytes above 0, with K, M or G if you like");
-	}
-	if (dn_starts(value, "type:")) {
-		if (dn_cfg_is_layer(value + 5))
-			return 0;
-		return refuse(value, where, "type: wants the section name of a layer that this version has");
-	}
-	if (dn_starts(value, "at:")) {
-		const char *s = value + 3;
-
-		while (*s) {
-			size_t n = strspn(s, "0123456789");
-
-			if (!n || n > 9 || (s[n] && (s[n] != ',' || !s[n + 1])))
-				break;
-			s += n + (s[n] == ',');
-		}
-		if (!*s && s != value + 3)
-			return 0;
-		return refuse(value, where, "at: wants layer numbers separated by commas, as in at:0,3,7");
-	}
-	return refuse(value, where, "wanted auto, each, whole, size:BYTES, type:SECTION or at:I,J,...");
+	return fsdp_policy_parse(value, where, &p);
 }
 
 /* N updates, or Nm minutes */
@@ -123,7 +91,7 @@ static int check_save_every(const char *value, const char *where)
 		if (dn_parse_int(text, &x) == DN_NUM_WHOLE && x >= 0 && x <= (int64_t)1e9)
 			return 0;
 	}
-	return refuse(value, where, "wanted a number of updates, minutes as in 10m, or off");
+	return fsdp_refuse("save_every", value, where, "wanted a number of updates, minutes as in 10m, or off");
 }
 
 const struct dn_option fsdp_option_table[] = {
@@ -136,13 +104,13 @@ const struct dn_option fsdp_option_table[] = {
 	{ .key = "strategy",
 	  .type = DN_OPT_STRING,
 	  .def = "full",
-	  .arg = "full",
+	  .arg = "NAME",
 	  .check = check_strategy,
 	  .help = "full: values, gradients and optimizer state are sharded" },
 	{ .key = "layout",
 	  .type = DN_OPT_STRING,
 	  .def = "flat",
-	  .arg = "flat",
+	  .arg = "NAME",
 	  .check = check_layout,
 	  .help = "flat: a block is one buffer, cut into equal shards" },
 	{ .key = "limit",
@@ -160,11 +128,11 @@ const struct dn_option fsdp_option_table[] = {
 	  .arg = "M",
 	  .help = "blocks whose full gradients exist at a time" },
 	{ .key = "prefetch",
-	  .type = DN_OPT_CHOICE,
+	  .type = DN_OPT_STRING,
 	  .def = "pre",
-	  .choices = "pre|post|none",
 	  .arg = "WHEN",
-	  .help = "gather the next blocks before a block computes, after it, or when they are needed" },
+	  .check = check_prefetch,
+	  .help = "pre, post, none: gather the next blocks before a block computes, after it, or when they are needed" },
 	{ .key = "depth",
 	  .type = DN_OPT_INT,
 	  .min = 0,
@@ -177,6 +145,18 @@ const struct dn_option fsdp_option_table[] = {
 	  .arg = "sharded",
 	  .check = check_accumulate,
 	  .help = "sharded: every microbatch's gradient is reduced" },
+	{ .key = "wire",
+	  .type = DN_OPT_STRING,
+	  .def = "fp32",
+	  .arg = "TYPE",
+	  .check = check_wire,
+	  .help = "fp32: element type of gathered values" },
+	{ .key = "reduce",
+	  .type = DN_OPT_STRING,
+	  .def = "fp32",
+	  .arg = "TYPE",
+	  .check = check_reduce,
+	  .help = "fp32: element type of gradients on their way" },
 	{ .key = "reduction",
 	  .type = DN_OPT_STRING,
 	  .def = "tree",
@@ -202,10 +182,10 @@ const struct dn_option fsdp_option_table[] = {
 	  .check = check_collectives,
 	  .help = "fabric: mpi between processes, local within one; auto: mpi when there are several ranks" },
 	{ .key = "load",
-	  .type = DN_OPT_CHOICE,
+	  .type = DN_OPT_STRING,
 	  .def = "each",
-	  .choices = "each|rank0",
-	  .arg = "WHO",
+	  .arg = "each|rank0",
+	  .check = check_load,
 	  .help = "who reads weights files: every rank its own ranges, or rank 0, which sends them" },
 	{ .key = "timeout",
 	  .type = DN_OPT_FLOAT,
@@ -228,23 +208,37 @@ const struct dn_option fsdp_option_table[] = {
 	{ .key = NULL }
 };
 
+/* the text of @names' key as its value; it was checked when it was set */
+static int name_of_key(const struct dn_options *o, const struct fsdp_names *names)
+{
+	int x = 0;
+
+	(void)fsdp_name_find(names, dn_options_text(o, names->key), "", &x);
+	return x;
+}
+
 int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 {
-	const char *prefetch = dn_options_text(o, "prefetch");
 	const char *depth = dn_options_text(o, "depth");
 	const char *where = dn_options_where(o, "blocks");
 	double timeout_ms = dn_options_float(o, "timeout") * 1000;
 	struct fsdp_options r = {
-		.blocks = dn_options_text(o, "blocks"),
-		.blocks_given = where && where[0] == '-',
+		.policy_given = where && where[0] == '-',
+		.strategy = name_of_key(o, &fsdp_strategies),
+		.layout = name_of_key(o, &fsdp_layouts),
 		.limit = (int)dn_options_int(o, "limit"),
 		.grad_slots = (int)dn_options_int(o, "grad_slots"),
-		.prefetch = !strcmp(prefetch, "pre")	? FSDP_PRE
-			    : !strcmp(prefetch, "post") ? FSDP_POST
-							: FSDP_NONE,
+		.prefetch = name_of_key(o, &fsdp_prefetches),
+		.wire = { name_of_key(o, &fsdp_wire_types), name_of_key(o, &fsdp_reduce_types) },
+		.reduction = name_of_key(o, &fsdp_reductions),
+		.transport = name_of_key(o, &fsdp_transports),
+		.load_rank0 = name_of_key(o, &load_names),
 		.timeout_ms = timeout_ms > 0 && timeout_ms < 1 ? 1 : (int64_t)timeout_ms, /* 0 is for ever */
 	};
+	int err = fsdp_policy_parse(dn_options_text(o, "blocks"), where ? where : "fsdp", &r.policy);
 
+	if (err)
+		return err;
 	r.depth = depth ? (int)dn_options_int(o, "depth") : r.limit > 1 ? 1 : 0;
 	if (r.depth > r.limit - 1) {
 		where = dn_options_where(o, "depth");

@@ -46,7 +46,7 @@ void fsdp_plan_tensor(const struct fsdp_plan *p, int t, int rank, int64_t *at, i
 {
 	const struct fsdp_tensor *x = &p->tensors[t];
 	int64_t shard = p->blocks[x->block].shard;
-	int64_t from = rank * shard, to = from + shard;
+	int64_t base = fsdp_shard_rank(&p->grid, rank) * shard, from = base, to = from + shard;
 
 	if (from < x->offset)
 		from = x->offset;
@@ -58,7 +58,14 @@ void fsdp_plan_tensor(const struct fsdp_plan *p, int t, int rank, int64_t *at, i
 	}
 	*at = from - x->offset;
 	*n = to - from;
-	*shard_at = from - rank * shard;
+	*shard_at = from - base;
+}
+
+bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank)
+{
+	if (param->role == DN_BUFFER)
+		return rank == 0;
+	return fsdp_replica_rank(&p->grid, rank) == 0;
 }
 
 /* --- bytes --- */
@@ -78,23 +85,19 @@ static int add_bytes(size_t *to, int64_t n, size_t size)
 
 static int staging(struct fsdp_plan *p)
 {
-	int64_t largest = 0;
-	int err;
+	struct fsdp_coll_needs n = {
+		.grid = p->grid, .wire = p->opt.wire, .stats = p->n_stats, .host_access = p->facts.host_access
+	};
 
-	for (int i = 0; i < p->n_blocks; i++)
-		if (p->blocks[i].learns && p->blocks[i].shard > largest)
-			largest = p->blocks[i].shard;
-	p->piece_bytes = FSDP_PIECE_BYTES;
-	if ((size_t)largest < FSDP_PIECE_BYTES / sizeof(float))
-		p->piece_bytes = (size_t)largest * sizeof(float);
-	/* the pieces that arrive now and those that arrive while they are summed, from every other rank */
-	err = add_bytes(&p->reduce_staging_bytes, 2 * ((int64_t)p->world - 1), p->piece_bytes);
-	if (!err && p->world > 1 && p->n_stats) {
-		err = add_bytes(&p->stats_staging_bytes, p->n_stats, sizeof(float));
-		if (!err)
-			err = dn_mul_size(p->stats_staging_bytes, (size_t)p->world, &p->stats_staging_bytes);
+	for (int i = 0; i < p->n_blocks; i++) {
+		const struct fsdp_block *b = &p->blocks[i];
+
+		if (b->gathered && b->shard > n.gather)
+			n.gather = b->shard;
+		if (b->learns && b->shard > n.reduce)
+			n.reduce = b->shard;
 	}
-	return err;
+	return fsdp_coll_memory(p->collectives, &n, &p->coll);
 }
 
 static int slot_bytes(size_t *to, const struct fsdp_slot *s, int n)
@@ -120,6 +123,11 @@ static int sum_regions(const size_t *bytes, size_t *out)
 	return 0;
 }
 
+static int place_bytes(struct fsdp_plan *p, struct fsdp_place x)
+{
+	return x.bytes ? add_bytes(&p->planned[x.region], 1, x.bytes) : 0;
+}
+
 /* README.md of this plugin states this formula. Every rank needs the same: shards are equally long. */
 static int regions(struct fsdp_plan *p, const struct dn_net *net)
 {
@@ -127,16 +135,9 @@ static int regions(struct fsdp_plan *p, const struct dn_net *net)
 	size_t ring = 0;
 	int err = staging(p);
 
-	for (int i = 0; i < p->n_blocks && !err; i++) {
-		const struct fsdp_block *b = &p->blocks[i];
-
-		err = add_bytes(&bytes[DN_MEM_PARAMS], b->shard, sizeof(float));
-		if (err || !b->learns)
-			continue;
-		err = add_bytes(&bytes[DN_MEM_GRADS], b->shard, sizeof(float));
-		if (!err)
-			err = add_bytes(&bytes[DN_MEM_OPTIMIZER], b->shard, sizeof(float) * (size_t)p->n_states);
-	}
+	for (int i = 0; i < p->n_blocks && !err; i++)
+		for (int part = DN_VALUE; part < DN_PARTS && !err; part++)
+			err = place_bytes(p, fsdp_place_part(p, i, (enum dn_part)part));
 	if (!err)
 		err = slot_bytes(&bytes[DN_MEM_PARAM_SLOTS], p->slots, p->n_slots);
 	if (!err)
@@ -148,14 +149,17 @@ static int regions(struct fsdp_plan *p, const struct dn_net *net)
 	if (!err)
 		err = add_bytes(&bytes[DN_MEM_ACTIVATIONS], 1, ring);
 	bytes[DN_MEM_WORKSPACE] = net->workspace_bytes;
-	if (!err)
-		err = add_bytes(&bytes[DN_MEM_STAGING], 1, p->reduce_staging_bytes);
-	if (!err)
-		err = add_bytes(&bytes[DN_MEM_STAGING], 1, p->stats_staging_bytes);
+	for (int k = 0; k < FSDP_STAGES && !err; k++) {
+		err = place_bytes(p, fsdp_place_staging(p, (enum fsdp_stage)k, false));
+		if (!err)
+			err = place_bytes(p, fsdp_place_staging(p, (enum fsdp_stage)k, true));
+	}
 	if (!err)
 		err = add_bytes(&bytes[DN_MEM_BUFFERS], p->n_rolling, sizeof(float));
 	if (!err)
 		err = add_bytes(&bytes[DN_MEM_BUFFERS], p->n_stats, sizeof(float));
+	if (!err)
+		err = add_bytes(&bytes[DN_MEM_BUFFERS], 1, net->carries_bytes);
 	if (!err)
 		err = sum_regions(p->planned, &p->total_bytes);
 	if (!err)
@@ -172,7 +176,7 @@ static void traffic(struct fsdp_plan *p)
 
 	for (int i = 0; i < s->n_ops; i++) {
 		const struct fsdp_op *op = &s->ops[i];
-		uint64_t bytes = (uint64_t)(p->world - 1) * (uint64_t)p->blocks[op->block].shard * sizeof(float);
+		uint64_t bytes = op->call < 0 ? 0 : p->calls[op->call].sent_bytes;
 
 		if (op->kind == FSDP_GATHER) {
 			p->gather_bytes += bytes;
@@ -188,25 +192,46 @@ static void traffic(struct fsdp_plan *p)
 
 static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct dn_net *net)
 {
-	int err = dn_buf_printf(t, "fsdp 1 strategy full layout flat align %d world %d subdivisions %lld states %d\n", FSDP_ALIGN,
-				p->world, (long long)p->subdivisions, p->n_states);
+	int err = dn_buf_printf(
+		t, "fsdp 2 strategy %s layout %s align %d world %d shards %d replicas %d subdivisions %lld states %d\n",
+		fsdp_name_of(&fsdp_strategies, p->opt.strategy), fsdp_name_of(&fsdp_layouts, p->opt.layout), FSDP_ALIGN,
+		p->grid.world, p->grid.shards, p->grid.replicas, (long long)p->subdivisions, p->n_states);
 
 	for (int i = 0; i < p->n_blocks && !err; i++) {
 		const struct fsdp_block *b = &p->blocks[i];
 
-		err = dn_buf_printf(t, "block %s %d-%d padded %lld shard %lld at %lld grad %lld slot %d %d stats %lld+%lld\n",
-				    b->name, b->first, b->last, (long long)b->padded, (long long)b->shard,
-				    (long long)b->shard_offset, (long long)b->grad_offset, b->slot, b->grad_slot,
-				    (long long)b->stats_offset, (long long)b->n_stats);
+		err = dn_buf_printf(t, "block %s %d-%d padded %lld shard %lld at %lld grad %lld slot %d %d\n", b->name, b->first,
+				    b->last, (long long)b->padded, (long long)b->shard, (long long)b->shard_offset,
+				    (long long)b->grad_offset, b->slot, b->grad_slot);
 		for (int k = b->first_tensor; k < b->first_tensor + b->n_tensors && !err; k++)
 			err = dn_buf_printf(t, "tensor %s %lld at %lld\n", net->params[p->tensors[k].param]->name,
 					    (long long)p->tensors[k].n, (long long)p->tensors[k].offset);
+		for (int k = b->first_buffer; k < b->first_buffer + b->n_buffers && !err; k++)
+			err = dn_buf_printf(t, "buffer %s %lld at %lld stat %lld\n", net->params[p->buffers[k].param]->name,
+					    (long long)p->buffers[k].n, (long long)p->buffers[k].offset,
+					    (long long)p->buffers[k].stat);
 	}
 	for (int i = 0; i < p->n_slots && !err; i++)
 		err = dn_buf_printf(t, "slot %lld+%lld\n", (long long)p->slots[i].offset, (long long)p->slots[i].elements);
 	for (int i = 0; i < p->n_grad_slots && !err; i++)
 		err = dn_buf_printf(t, "grad slot %lld+%lld\n", (long long)p->grad_slots[i].offset,
 				    (long long)p->grad_slots[i].elements);
+	return err;
+}
+
+static int hash_calls(struct dn_buf *t, const struct fsdp_plan *p)
+{
+	int err = dn_buf_printf(t, "collectives %s gather %s reduce %s %s piece %zu\n", p->collectives,
+				fsdp_name_of(&fsdp_wire_types, p->opt.wire.gather),
+				fsdp_name_of(&fsdp_reduce_types, p->opt.wire.reduce),
+				fsdp_name_of(&fsdp_reductions, p->opt.reduction), p->coll.piece_bytes);
+
+	for (int i = 0; i < p->n_calls && !err; i++) {
+		const struct fsdp_call *c = &p->calls[i];
+
+		err = dn_buf_printf(t, "call %d %d %d %d %d %lld %llu\n", c->kind, c->queue, c->group, c->block, c->acc,
+				    (long long)c->n, (unsigned long long)c->sent_bytes);
+	}
 	return err;
 }
 
@@ -217,7 +242,8 @@ static int hash_schedule(struct dn_buf *t, const struct fsdp_schedule *s, const 
 	for (int i = 0; i < s->n_ops && !err; i++) {
 		const struct fsdp_op *op = &s->ops[i];
 
-		err = dn_buf_printf(t, "%d %d %d %d %d", op->kind, op->queue, op->block, op->micro, op->records);
+		err = dn_buf_printf(t, "%d %d %d %d %d%d%d%d%d %d %d", op->kind, op->queue, op->block, op->micro, op->window,
+				    op->backward, op->values, op->grads, op->acc, op->call, op->records);
 		for (int k = 0; k < op->n_waits && !err; k++)
 			err = dn_buf_printf(t, " %d", op->waits[k]);
 		if (!err)
@@ -237,8 +263,7 @@ static int hash(struct fsdp_plan *p, const struct dn_net *net)
 	if (!err)
 		err = hash_schedule(&t, &p->eval, "eval");
 	if (!err)
-		err = dn_buf_printf(&t, "collectives gather float32 reduce float32 tree piece %zu stats %lld\n", p->piece_bytes,
-				    (long long)p->n_stats);
+		err = hash_calls(&t, p);
 	if (!err)
 		p->hash = dn_hash(t.s, t.n);
 	dn_buf_fini(&t);
@@ -247,10 +272,15 @@ static int hash(struct fsdp_plan *p, const struct dn_net *net)
 
 /* --- build --- */
 
-static int check_arguments(const struct dn_net *net, const struct fsdp_options *o, int world)
+static int check_arguments(const struct dn_net *net, const struct fsdp_options *o, int world, struct fsdp_grid *g)
 {
-	if (world < 1)
-		return dn_fail(-EINVAL, "plan: world is %d, must be at least 1", world);
+	int err = fsdp_grid_init(g, world, o->shards);
+
+	if (err)
+		return err;
+	if (net->opt.train && g->replicas > 1)
+		return dn_fail(-EINVAL, "plan: %d replicas of %d shards: this version trains one copy of the model state only",
+			       g->replicas, g->shards);
 	if (net->opt.world != world)
 		return dn_fail(-EINVAL, "plan: for %d ranks, but the net was built for %d", world, net->opt.world);
 	if (o->limit < 1 || o->grad_slots < 1)
@@ -263,24 +293,26 @@ static int check_arguments(const struct dn_net *net, const struct fsdp_options *
 int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const struct fsdp_options *o, int world)
 {
 	struct fsdp_plan *p;
-	int err = check_arguments(net, o, world);
+	struct fsdp_grid grid;
+	int err = check_arguments(net, o, world, &grid);
 
 	if (err)
 		return err;
 	p = dn_zalloc(sizeof(*p));
 	if (!p)
 		return -ENOMEM;
-	p->world = world;
+	p->grid = grid;
 	p->opt = *o;
-	p->opt.blocks = dn_strdup(o->blocks ? o->blocks : "auto");
+	p->opt.policy.list = p->opt.policy.text = NULL; /* borrowed, and done with */
+	p->collectives = "channels";
 	p->subdivisions = net->subdivisions;
 	p->n_states = net->opt.train ? dn_state_count(net->hyper.optimizer) : 0;
 	net->dev->be->facts(net->dev, &p->facts);
-	err = p->opt.blocks ? 0 : -ENOMEM;
-	if (!err)
-		err = plan_layout(p, net);
+	err = plan_layout(p, net);
 	if (!err)
 		err = plan_schedule(p, net->opt.train);
+	if (!err)
+		err = plan_sizes(p);
 	if (!err)
 		err = regions(p, net);
 	if (!err) {
@@ -299,9 +331,11 @@ void fsdp_plan_destroy(struct fsdp_plan *p)
 {
 	if (!p)
 		return;
-	dn_free((char *)(uintptr_t)p->opt.blocks);
 	dn_free(p->blocks);
 	dn_free(p->tensors);
+	dn_free(p->buffers);
+	dn_free(p->calls);
+	dn_free(p->event_records);
 	dn_free(p->gaps);
 	dn_free(p->tensor_of_param);
 	dn_free(p->slots);

@@ -5,21 +5,49 @@
  */
 #ifndef FSDP_PLAN_H
 #define FSDP_PLAN_H
-#include "plugin/plugin.h"
+#include "wire.h"
 
-#define FSDP_ALIGN 16		    /* elements: every tensor in a block and every shard start on DN_ALIGN bytes */
-#define FSDP_PIECE_BYTES (1u << 20) /* largest piece of an exchange */
+#define FSDP_ALIGN 16 /* elements: every tensor in a block and every shard start on DN_ALIGN bytes */
 #define FSDP_MAX_WAITS 6
 
+enum fsdp_strategy { FSDP_FULL };
+enum fsdp_layout { FSDP_FLAT };
 enum fsdp_prefetch { FSDP_PRE, FSDP_POST, FSDP_NONE };
+enum fsdp_accumulate { FSDP_SHARDED_SUM };
+enum fsdp_reduction { FSDP_TREE };
 
-struct fsdp_options {	    /* [fsdp], resolved */
-	const char *blocks; /* "auto", "each", "whole", "size:16M", "type:SECTION", "at:0,3,7" */
-	bool blocks_given;  /* on the command line: wins over markers */
-	int limit;	    /* parameter slots K */
-	int grad_slots;	    /* M */
+extern const struct fsdp_names fsdp_strategies, fsdp_layouts, fsdp_prefetches, fsdp_reductions;
+
+enum fsdp_policy_kind {
+	FSDP_BLOCKS_AUTO,
+	FSDP_BLOCKS_EACH,
+	FSDP_BLOCKS_WHOLE,
+	FSDP_BLOCKS_SIZE,
+	FSDP_BLOCKS_TYPE,
+	FSDP_BLOCKS_AT
+};
+
+struct fsdp_policy { /* where blocks start; texts are borrowed from the option */
+	enum fsdp_policy_kind kind;
+	int64_t bytes;	  /* SIZE */
+	const char *list; /* TYPE: a section; AT: "0,3,7" */
+	const char *text; /* as it was given */
+};
+
+struct fsdp_options { /* [fsdp], resolved */
+	struct fsdp_policy policy;
+	bool policy_given; /* on the command line: wins over markers */
+	enum fsdp_strategy strategy;
+	enum fsdp_layout layout;
+	int shards;	/* ranks that share one copy; 0 = all */
+	int limit;	/* parameter slots K */
+	int grad_slots; /* M */
 	enum fsdp_prefetch prefetch;
-	int depth;	    /* blocks ahead, <= limit - 1 */
+	int depth; /* blocks ahead, <= limit - 1 */
+	struct fsdp_wire wire;
+	enum fsdp_reduction reduction;
+	enum fsdp_transport transport;
+	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
 };
 
@@ -34,16 +62,25 @@ struct fsdp_gap { /* elements between tensors and at the end that must be zero *
 	int64_t offset, n;
 };
 
+struct fsdp_buffer { /* a BUFFER param: whole on every rank */
+	int param;   /* in net->params */
+	int block;
+	int64_t n;
+	int64_t offset; /* of its rolling values among all blocks', multiple of FSDP_ALIGN */
+	int64_t stat;	/* of this microbatch's statistic among all that are exchanged; -1 = none: frozen, or inference */
+};
+
 struct fsdp_block {
 	char name[DN_BLOCK_NAME_MAX];
 	int first, last;	     /* layers */
 	int first_tensor, n_tensors; /* in plan->tensors */
+	int first_buffer, n_buffers; /* in plan->buffers */
 	int first_gap, n_gaps;	     /* in plan->gaps */
 	int64_t params;		     /* trained elements, without padding */
-	int64_t padded;		     /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
-	int64_t shard;		     /* L = T / world */
-	int64_t shard_offset;	     /* of this block's shard in the PARAMS region (elements; the same on all ranks) */
-	int64_t grad_offset;	     /* in the GRADS and OPTIMIZER regions; -1 when nothing in it learns */
+	int64_t padded;		     /* T = up(end of the last tensor, shards * FSDP_ALIGN); 0 without trained params */
+	int64_t shard;		     /* L = T / shards */
+	int64_t shard_offset;	     /* of this block's shard among all (elements; the same on all ranks) */
+	int64_t grad_offset;	     /* of this block's shard among those that learn; -1 when nothing in it learns */
 	bool gathered;		     /* has trained params: gathered before forward */
 	bool learns;		     /* has a gradient: reduced and updated */
 	bool backward_gather;	     /* gathered again for backward (not resident at the turn, values are read) */
@@ -51,24 +88,39 @@ struct fsdp_block {
 	bool has_stats;		     /* has BUFFER params with a statistic */
 	bool in_backward;	     /* its backward runs at all */
 	int slot, grad_slot;	     /* -1 = none */
-	/* BUFFERS region, elements: first the rolling statistics of all buffer params, each at a multiple of FSDP_ALIGN, in file
-	 * order; then, in training, one vector with this microbatch's statistics of those that are not frozen, spaced likewise */
-	int64_t rolling_offset, n_rolling; /* of the region, padding included */
-	int64_t stats_offset, n_stats;	   /* of the vector, padding included */
+	int gather_call;	     /* in plan->calls, -1 = none; likewise: */
+	int reduce_call[2];	     /* of the first microbatch, which overwrites the sum, and of the others, which add to it */
 };
 
 enum fsdp_op_kind { FSDP_GATHER, FSDP_FORWARD, FSDP_RELEASE, FSDP_BACKWARD, FSDP_REDUCE, FSDP_UPDATE, FSDP_STATS, FSDP_OP_KINDS };
 enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_QUEUES };
+enum fsdp_group { FSDP_SHARD_GROUP, FSDP_WORLD }; /* who takes part: the ranks that share one copy, or all */
+
+/* A collective as it is prepared before the first step. Nothing in it changes afterwards: operations in flight share it. */
+struct fsdp_call {
+	enum fsdp_op_kind kind; /* gather, reduce, stats */
+	enum fsdp_queue queue;
+	enum fsdp_group group;
+	int block;
+	bool acc;	     /* reduce: adds to the sum */
+	int64_t n;	     /* elements: of a rank's part, or of the vector that is summed */
+	uint64_t sent_bytes; /* by each rank */
+};
 
 /* Events are named op:block; number = kind * n_blocks + block (stats: block 0's number, named after
  * stats_block). A wait means the latest record in host order, which is the order of the ops array; never recorded = complete.
- * Waits that other waits and the order of a queue imply are left out. */
+ * Waits that other waits and the order of a queue imply are left out. An operation carries all that its execution depends on. */
 struct fsdp_op {
 	enum fsdp_op_kind kind;
 	enum fsdp_queue queue;
 	int block;     /* stats: the last block with statistics */
 	int micro;     /* microbatch of the step; update: the last */
-	bool backward; /* a gather for the backward pass */
+	bool window;   /* the first of a microbatch or pass; see fsdp_window */
+	bool backward; /* gather: for the backward pass */
+	bool values;   /* forward, backward: the block's params point into its slot meanwhile */
+	bool grads;    /* backward: its gradients point into its gradient slot from here to the reduction */
+	bool acc;      /* reduce: adds to the sum of earlier microbatches, else overwrites it */
+	int call;      /* gather, reduce, stats: in plan->calls; else -1 */
 	int n_waits;
 	int waits[FSDP_MAX_WAITS]; /* event numbers */
 	int records;		   /* event number, -1 = none */
@@ -79,40 +131,53 @@ struct fsdp_schedule {
 	struct fsdp_op *ops; /* in host order */
 };
 
+/* NOTE(windows): a microbatch with what follows it up to the next one, or a pass, is a window. Before the host queues the first
+ * operation of one, it waits until compute has ended the window before the last, so that at most three are in flight on any queue:
+ * what compute did not wait for in one, it waits for in the next. That bounds the entries of queues and the records of events. */
+#define FSDP_WINDOWS 3
+
 struct fsdp_slot {
 	int64_t elements; /* the largest block assigned to it */
 	int64_t offset;	  /* in its region (elements) */
 };
 
 struct fsdp_plan {
-	int world;
+	struct fsdp_grid grid;
 	int n_blocks;
 	struct fsdp_block *blocks;
 	int n_tensors;
 	struct fsdp_tensor *tensors;
+	int n_buffers;
+	struct fsdp_buffer *buffers;
 	int n_gaps;
 	struct fsdp_gap *gaps;
-	int *tensor_of_param; /* [n_params] index in tensors, -1 for buffers */
+	int *tensor_of_param; /* [n_params] index in tensors, or ~ the index in buffers */
 	int n_params;
 	int n_slots, n_grad_slots;
 	struct fsdp_slot *slots, *grad_slots;
 	int64_t subdivisions;
 	int n_states;
-	struct fsdp_schedule step;   /* one training step: all microbatches and the update; empty in inference */
-	struct fsdp_schedule eval;   /* one forward pass without gradients */
-	int64_t n_rolling;	     /* elements of all rolling statistics, padding included */
-	int64_t n_stats;	     /* elements of all statistics, padding included, exchanged as one message */
-	int stats_block;	     /* last block with statistics, -1 = none */
-	size_t piece_bytes;	     /* of a reduction: min(FSDP_PIECE_BYTES, largest shard) */
-	size_t reduce_staging_bytes; /* 2 * (world - 1) pieces */
-	size_t stats_staging_bytes;  /* every rank's statistics: world * n_stats * 4, 0 for one rank; behind the pieces */
+	int64_t n_grads; /* elements of the shards of all blocks that learn */
+	int n_calls;
+	struct fsdp_call *calls;
+	int stats_call;		      /* -1 = none */
+	struct fsdp_schedule step;    /* one training step: all microbatches and the update; empty in inference */
+	struct fsdp_schedule eval;    /* one forward pass without gradients */
+	int64_t n_rolling;	      /* elements of all rolling statistics, padding included */
+	int64_t n_stats;	      /* elements of all statistics, padding included, summed over ranks as one vector */
+	int stats_block;	      /* last block with statistics, -1 = none */
+	const char *collectives;      /* name of the table that carries them out */
+	struct fsdp_coll_memory coll; /* what that wants */
+	int queue_entries
+		[FSDP_QUEUES]; /* waits, operations and records in flight on each queue at most; compute: without layers' ops */
+	int *event_records;    /* [FSDP_OP_KINDS * n_blocks] records of each event in flight at most */
 	size_t planned[DN_MEM_PLANNED];
 	size_t total_bytes;
 	size_t replicated[DN_MEM_PLANNED];
 	size_t replicated_bytes;
 	uint64_t gather_bytes, gather_calls; /* sent per rank and step */
 	uint64_t reduce_bytes, reduce_calls;
-	uint64_t hash; /* layout, schedule, collectives; not workspace */
+	uint64_t hash; /* grid, layout, schedules, calls; not workspace */
 	struct fsdp_options opt;
 	struct dn_facts facts;
 };
@@ -120,6 +185,9 @@ struct fsdp_plan {
 /** fsdp_options_resolve() - typed options from the plugin's table; checks that limit, depth, grad_slots agree */
 int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out);
 extern const struct dn_option fsdp_option_table[];
+
+/** fsdp_policy_parse() - a value of blocks=; what depends on the net is checked by fsdp_blocks_apply() */
+int fsdp_policy_parse(const char *value, const char *where, struct fsdp_policy *out);
 
 /** fsdp_blocks_apply() - dn_net_set_blocks() by policy, unless the cfg's markers stand (a notice when they are overruled) */
 int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o);
@@ -131,9 +199,33 @@ int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o);
 int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const struct fsdp_options *o, int world);
 void fsdp_plan_destroy(struct fsdp_plan *p);
 
-/** fsdp_plan_tensor() - the part of tensor @t that @rank owns: elements [*at, *at + *n) of the tensor, at *shard_at in the
- * block's shard; *n 0 = nothing */
+/** fsdp_plan_tensor() - the part of tensor @t that @rank (of the world) owns: elements [*at, *at + *n) of the tensor, at *shard_at
+ * in the block's shard; *n 0 = nothing */
 void fsdp_plan_tensor(const struct fsdp_plan *p, int t, int rank, int64_t *at, int64_t *n, int64_t *shard_at);
+/** fsdp_plan_writes() - does @rank write its elements of @p's @part into a checkpoint? Of the ranks that own the same, one does. */
+bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank);
+
+/* place.c: where bytes lie. The only word on it: the run takes memory by it, the check proves it, the outputs print it. */
+struct fsdp_place {
+	enum dn_region region;
+	bool host;	    /* of the region's pinned memory of the host; else of its device memory */
+	size_t from, bytes; /* bytes 0: nothing */
+};
+/** fsdp_place_part() - of @block's shard: values, gradient sums, states; nothing when the block has no such part */
+struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part);
+/** fsdp_place_values(), fsdp_place_grads() - @block gathered in its slot; the microbatch's gradients in theirs */
+struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block);
+struct fsdp_place fsdp_place_grads(const struct fsdp_plan *p, int block);
+/** fsdp_place_in_block() - elements [offset, offset + n) of a block's buffer at @block */
+struct fsdp_place fsdp_place_in_block(struct fsdp_place block, int64_t offset, int64_t n);
+/** fsdp_place_rolling(), fsdp_place_stat() - of buffer @b; nothing when it has no statistic */
+struct fsdp_place fsdp_place_rolling(const struct fsdp_plan *p, int b);
+struct fsdp_place fsdp_place_stat(const struct fsdp_plan *p, int b);
+/** fsdp_place_stats() - all statistics of a microbatch */
+struct fsdp_place fsdp_place_stats(const struct fsdp_plan *p);
+/** fsdp_place_staging() - what the collectives want for @s */
+struct fsdp_place fsdp_place_staging(const struct fsdp_plan *p, enum fsdp_stage s, bool host);
+
 int fsdp_plan_event(const struct fsdp_plan *p, enum fsdp_op_kind kind, int block);
 /** fsdp_plan_event_name() - "gather:stage1" into @out */
 void fsdp_plan_event_name(const struct fsdp_plan *p, int event, char *out, size_t cap);
@@ -142,7 +234,7 @@ const char *fsdp_queue_name(enum fsdp_queue q);
 
 /** fsdp_plan_check() - derive happens-before from operations, byte ranges, waits and records, over step, step, eval, eval, step
  * (in inference eval, eval), and give every unordered pair of conflicting accesses to @report (NULL: only count). Returns 0 when
- * there is none, -EINVAL with the number and the first pair in the message. */
+ * there is none and queues and events are large enough, -EINVAL with the number and the first pair in the message. */
 int fsdp_plan_check(const struct fsdp_plan *p, void (*report)(void *arg, const char *line), void *arg);
 
 /** fsdp_plan_json(), fsdp_plan_print() - the outputs of `darknet fsdp plan` */

@@ -1,4 +1,4 @@
-/* The plan for people and for programs: tables in human units, and JSON ("v": 1, README.md). */
+/* The plan for people and for programs: tables in human units, and JSON ("v": 1, docs/outputs.md and this plugin's README.md). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -59,6 +59,13 @@ static void json_backend(struct json *j, const struct fsdp_plan *p, const struct
 	put(j, "]}");
 }
 
+static uint64_t padding_bytes(const struct fsdp_plan *p, int block)
+{
+	struct fsdp_place all = fsdp_place_values(p, block);
+
+	return all.bytes - fsdp_place_in_block(all, 0, p->blocks[block].params).bytes;
+}
+
 static void json_blocks(struct json *j, const struct fsdp_plan *p)
 {
 	put(j, ",\"blocks\":[");
@@ -66,11 +73,11 @@ static void json_blocks(struct json *j, const struct fsdp_plan *p)
 		const struct fsdp_block *b = &p->blocks[i];
 
 		put_text(j, i ? ",{\"name\":" : "{\"name\":", b->name);
-		put(j,
-		    ",\"first\":%d,\"last\":%d,\"params\":%" PRId64 ",\"shard_bytes\":%" PRId64 ",\"gathered_bytes\":%" PRId64
-		    ",\"padding_bytes\":%" PRId64 ",\"slot\":%d,\"grad_slot\":%d",
-		    b->first, b->last, b->params, b->shard * 4, b->padded * 4, (b->padded - b->params) * 4, b->slot,
-		    b->grad_slot);
+		put(j, ",\"first\":%d,\"last\":%d,\"params\":%" PRId64, b->first, b->last, b->params);
+		put_u64(j, ",\"shard_bytes\":", fsdp_place_part(p, i, DN_VALUE).bytes);
+		put_u64(j, ",\"gathered_bytes\":", fsdp_place_values(p, i).bytes);
+		put_u64(j, ",\"padding_bytes\":", padding_bytes(p, i));
+		put(j, ",\"slot\":%d,\"grad_slot\":%d", b->slot, b->grad_slot);
 		put(j, ",\"learns\":%s,\"resident\":%s,\"backward_gather\":%s}", b->learns ? "true" : "false",
 		    b->resident ? "true" : "false", b->backward_gather ? "true" : "false");
 	}
@@ -112,6 +119,32 @@ static void json_traffic(struct json *j, const char *name, uint64_t bytes, uint6
 	put(j, "}");
 }
 
+static void json_collectives(struct json *j, const struct fsdp_plan *p)
+{
+	put(j, ",\"collectives\":{\"name\":\"%s\",\"wire\":\"%s\",\"reduce\":\"%s\",\"calls\":[", p->collectives,
+	    fsdp_name_of(&fsdp_wire_types, p->opt.wire.gather), fsdp_name_of(&fsdp_reduce_types, p->opt.wire.reduce));
+	for (int i = 0; i < p->n_calls; i++) {
+		const struct fsdp_call *c = &p->calls[i];
+
+		put(j, "%s{\"op\":\"%s\"", i ? "," : "", fsdp_op_name(c->kind));
+		put_text(j, ",\"block\":", p->blocks[c->block].name);
+		put(j, ",\"group\":\"%s\",\"adds\":%s,\"elements\":%" PRId64, c->group == FSDP_WORLD ? "world" : "shards",
+		    c->acc ? "true" : "false", c->n);
+		put_u64(j, ",\"sent_bytes\":", c->sent_bytes);
+		put(j, "}");
+	}
+	put(j, "]}");
+}
+
+static void json_queues(struct json *j, const struct fsdp_plan *p)
+{
+	put(j, ",\"queues\":[");
+	for (int q = 0; q < FSDP_QUEUES; q++)
+		put(j, "%s{\"name\":\"%s\",\"entries\":%d}", q ? "," : "", fsdp_queue_name((enum fsdp_queue)q),
+		    p->queue_entries[q]);
+	put(j, "]");
+}
+
 static void json_schedule(struct json *j, const struct fsdp_plan *p)
 {
 	char name[DN_BLOCK_NAME_MAX + 16];
@@ -129,14 +162,11 @@ static void json_schedule(struct json *j, const struct fsdp_plan *p)
 		}
 		fsdp_plan_event_name(p, op->records, name, sizeof(name));
 		put_text(j, "],\"records\":", name);
+		if (op->kind == FSDP_REDUCE)
+			put(j, ",\"adds\":%s", op->acc ? "true" : "false");
 		put(j, "}");
 	}
 	put(j, "]");
-}
-
-static const char *prefetch_name(enum fsdp_prefetch p)
-{
-	return p == FSDP_PRE ? "pre" : p == FSDP_POST ? "post" : "none";
 }
 
 int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const char *cfg_path, FILE *out)
@@ -147,10 +177,11 @@ int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const ch
 	put_text(&j, ",\"cfg\":", cfg_path);
 	put(&j, ",\"hash\":\"%016" PRIx64 "\"", p->hash);
 	json_backend(&j, p, net);
-	put(&j, ",\"world\":%d,\"mesh\":{\"replicas\":1,\"shards\":%d},\"strategy\":\"full\",\"layout\":\"flat\"", p->world,
-	    p->world);
+	put(&j, ",\"world\":%d,\"mesh\":{\"replicas\":%d,\"shards\":%d},\"strategy\":\"%s\",\"layout\":\"%s\"", p->grid.world,
+	    p->grid.replicas, p->grid.shards, fsdp_name_of(&fsdp_strategies, p->opt.strategy),
+	    fsdp_name_of(&fsdp_layouts, p->opt.layout));
 	put(&j, ",\"limit\":%d,\"grad_slots\":%d,\"prefetch\":\"%s\",\"depth\":%d", p->opt.limit, p->opt.grad_slots,
-	    prefetch_name(p->opt.prefetch), p->opt.depth);
+	    fsdp_name_of(&fsdp_prefetches, p->opt.prefetch), p->opt.depth);
 	put(&j, ",\"batch\":%" PRId64 ",\"subdivisions\":%" PRId64 ",\"align_elements\":%d", net->batch, p->subdivisions,
 	    FSDP_ALIGN);
 	json_blocks(&j, p);
@@ -158,7 +189,9 @@ int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const ch
 	json_regions(&j, p);
 	json_traffic(&j, "gather", p->gather_bytes, p->gather_calls);
 	json_traffic(&j, "reduce", p->reduce_bytes, p->reduce_calls);
-	put_u64(&j, ",\"piece_bytes\":", p->piece_bytes);
+	put_u64(&j, ",\"piece_bytes\":", p->coll.piece_bytes);
+	json_collectives(&j, p);
+	json_queues(&j, p);
 	json_schedule(&j, p);
 	put(&j, "}\n");
 	if (!j.err && fwrite(j.b.s, 1, j.b.n, out) != j.b.n)
@@ -177,7 +210,7 @@ struct human {
 
 static struct human human(uint64_t bytes)
 {
-	struct human h;
+	struct human h = { "" };
 
 	dn_human_bytes((double)bytes, h.s, sizeof(h.s));
 	return h;
@@ -202,8 +235,8 @@ static void print_blocks(const struct fsdp_plan *p, FILE *out)
 		if (b->grad_slot >= 0)
 			snprintf(grad, sizeof(grad), "%d", b->grad_slot);
 		fprintf(out, "%-*s  %9s  %12" PRId64 "  %12s  %12s  %10s  %4s  %4s  %s\n", width, b->name, layers, b->params,
-			human((uint64_t)b->padded * 4).s, human((uint64_t)b->shard * 4).s,
-			human((uint64_t)(b->padded - b->params) * 4).s, slot, grad,
+			human(fsdp_place_values(p, i).bytes).s, human(fsdp_place_part(p, i, DN_VALUE).bytes).s,
+			human(padding_bytes(p, i)).s, slot, grad,
 			!b->in_backward	     ? "none"
 			: b->resident	     ? "stays gathered"
 			: b->backward_gather ? "gathered again"
@@ -252,8 +285,11 @@ static void print_schedule(const struct fsdp_plan *p, FILE *out)
 int fsdp_plan_print(const struct fsdp_plan *p, const struct dn_net *net, FILE *out)
 {
 	fprintf(out,
-		"plan %016" PRIx64 ": %d ranks, strategy full, layout flat, limit %d, grad_slots %d, prefetch %s, depth %d\n",
-		p->hash, p->world, p->opt.limit, p->opt.grad_slots, prefetch_name(p->opt.prefetch), p->opt.depth);
+		"plan %016" PRIx64
+		": %d ranks, %d shards, %d replicas, strategy %s, layout %s, limit %d, grad_slots %d, prefetch %s, depth %d\n",
+		p->hash, p->grid.world, p->grid.shards, p->grid.replicas, fsdp_name_of(&fsdp_strategies, p->opt.strategy),
+		fsdp_name_of(&fsdp_layouts, p->opt.layout), p->opt.limit, p->opt.grad_slots,
+		fsdp_name_of(&fsdp_prefetches, p->opt.prefetch), p->opt.depth);
 	fprintf(out, "batch %" PRId64 " in %" PRId64 " microbatches, %" PRId64 " images of each on a rank\n", net->batch,
 		net->subdivisions, net->local);
 	fprintf(out, "backend %s, library %s, %d threads, alignment %zu bytes\n", p->facts.backend, p->facts.library,

@@ -50,6 +50,7 @@ struct walk {
 	int64_t seen[PASTS];	 /* compute position of the past that the gather queue has waited for */
 	int *reduced_by;	 /* [n_grad_slots] block that was reduced last, -1 = none in this schedule */
 	int micro;
+	bool fresh; /* the next operation is the first of its window */
 	bool train;
 };
 
@@ -113,6 +114,8 @@ static int emit(struct walk *w, struct fsdp_op *op, const int *waits, int n_wait
 	struct record *r;
 
 	op->micro = w->micro;
+	op->window = w->fresh;
+	w->fresh = false;
 	op->n_waits = 0;
 	for (int i = 0; i < n_past; i++)
 		op->waits[op->n_waits++] = past_waits[i];
@@ -184,7 +187,9 @@ static int past_waits(struct walk *w, int block, int *waits)
 static int gather(struct walk *w, int block, bool backward)
 {
 	const struct fsdp_block *b = &w->p->blocks[block];
-	struct fsdp_op op = { .kind = FSDP_GATHER, .queue = FSDP_GATHERQ, .block = block, .backward = backward };
+	struct fsdp_op op = {
+		.kind = FSDP_GATHER, .queue = FSDP_GATHERQ, .block = block, .backward = backward, .call = b->gather_call
+	};
 	int waits[1], past[FSDP_MAX_WAITS];
 	int free_event, n_past;
 	int err;
@@ -248,7 +253,7 @@ static int prefetch_at(struct walk *w, enum fsdp_prefetch when, int block, bool 
 
 static int release(struct walk *w, int block)
 {
-	struct fsdp_op op = { .kind = FSDP_RELEASE, .queue = FSDP_COMPUTE, .block = block };
+	struct fsdp_op op = { .kind = FSDP_RELEASE, .queue = FSDP_COMPUTE, .block = block, .call = -1 };
 	int err = emit(w, &op, NULL, 0, NULL, 0);
 
 	fsdp_limiter_release(&w->limiter, w->p->blocks[block].slot, block, op.records);
@@ -259,7 +264,7 @@ static int release(struct walk *w, int block)
 
 static int stats(struct walk *w)
 {
-	struct fsdp_op op = { .kind = FSDP_STATS, .queue = FSDP_REDUCEQ, .block = w->p->stats_block };
+	struct fsdp_op op = { .kind = FSDP_STATS, .queue = FSDP_REDUCEQ, .block = w->p->stats_block, .call = w->p->stats_call };
 	int waits[1];
 
 	waits[0] = event(w, FSDP_FORWARD, w->p->stats_block); /* later than every other block's statistics */
@@ -298,7 +303,7 @@ static int stats_wait(struct walk *w, int block, int *waits, int *past, int *n_p
 static int forward_block(struct walk *w, int i)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
-	struct fsdp_op op = { .kind = FSDP_FORWARD, .queue = FSDP_COMPUTE, .block = i };
+	struct fsdp_op op = { .kind = FSDP_FORWARD, .queue = FSDP_COMPUTE, .block = i, .values = b->gathered, .call = -1 };
 	int waits[2], past[1], n = 0, n_past;
 	int err = 0;
 
@@ -326,9 +331,13 @@ static int forward_block(struct walk *w, int i)
 static int backward_block(struct walk *w, int i)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
-	struct fsdp_op op = { .kind = FSDP_BACKWARD, .queue = FSDP_COMPUTE, .block = i };
-	struct fsdp_op reduce = { .kind = FSDP_REDUCE, .queue = FSDP_REDUCEQ, .block = i };
-	bool reads = plan_backward_reads(b);
+	bool reads = plan_backward_reads(b), acc = w->micro > 0;
+	struct fsdp_op op = {
+		.kind = FSDP_BACKWARD, .queue = FSDP_COMPUTE, .block = i, .values = reads, .grads = b->learns, .call = -1
+	};
+	struct fsdp_op reduce = {
+		.kind = FSDP_REDUCE, .queue = FSDP_REDUCEQ, .block = i, .acc = acc, .call = b->reduce_call[acc]
+	};
 	int waits[2], n = 0;
 	int err = 0;
 
@@ -356,7 +365,7 @@ static int backward_block(struct walk *w, int i)
 
 static int update_block(struct walk *w, int i)
 {
-	struct fsdp_op op = { .kind = FSDP_UPDATE, .queue = FSDP_COMPUTE, .block = i };
+	struct fsdp_op op = { .kind = FSDP_UPDATE, .queue = FSDP_COMPUTE, .block = i, .call = -1 };
 	int waits[1];
 
 	waits[0] = event(w, FSDP_REDUCE, i); /* the last microbatch is in the sum */
@@ -371,6 +380,7 @@ static int walk_ops(struct walk *w)
 
 	for (int64_t m = 0; m < n_micro && !err; m++) {
 		w->micro = (int)m;
+		w->fresh = true;
 		for (int i = 0; i < p->n_blocks && !err; i++)
 			err = forward_block(w, i);
 		for (int i = p->n_blocks - 1; i >= 0 && w->train && !err; i--)
@@ -400,7 +410,7 @@ static void past_note(struct past *past, const struct walk *w, int n_events)
 /* Writes @s; then *@note (may be NULL) holds what it leaves behind. */
 static int run_walk(const struct fsdp_plan *p, struct fsdp_schedule *s, bool train, const struct past *past, struct past *note)
 {
-	int n_events = FSDP_OP_KINDS * p->n_blocks;
+	int n_events = plan_n_events(p);
 	struct walk w = { .p = p, .s = s, .past = past, .train = train, .seen = { -1, -1 } };
 	int err;
 
@@ -430,7 +440,7 @@ out:
 
 static int past_init(struct past *past, const struct fsdp_plan *p)
 {
-	past->compute = dn_calloc((size_t)(FSDP_OP_KINDS * p->n_blocks), sizeof(*past->compute));
+	past->compute = dn_calloc((size_t)plan_n_events(p), sizeof(*past->compute));
 	past->last_owner = dn_calloc((size_t)p->n_slots, sizeof(*past->last_owner));
 	return past->compute && past->last_owner ? 0 : -ENOMEM;
 }
@@ -456,5 +466,58 @@ int plan_schedule(struct fsdp_plan *p, bool train)
 		dn_free(past[k].compute);
 		dn_free(past[k].last_owner);
 	}
+	return err;
+}
+
+/* --- how much is in flight, see NOTE(windows) --- */
+
+struct sizes { /* of one window */
+	int entries[FSDP_QUEUES];
+	int *records; /* [n_events] */
+};
+
+static void window_end(struct fsdp_plan *p, struct sizes *now)
+{
+	now->entries[FSDP_COMPUTE]++; /* the mark of its end */
+	for (int q = 0; q < FSDP_QUEUES; q++) {
+		if (p->queue_entries[q] < FSDP_WINDOWS * now->entries[q])
+			p->queue_entries[q] = FSDP_WINDOWS * now->entries[q];
+		now->entries[q] = 0;
+	}
+	for (int e = 0; e < plan_n_events(p); e++) {
+		if (p->event_records[e] < FSDP_WINDOWS * now->records[e])
+			p->event_records[e] = FSDP_WINDOWS * now->records[e];
+		now->records[e] = 0;
+	}
+}
+
+static void sizes_of(struct fsdp_plan *p, const struct fsdp_schedule *s, struct sizes *now)
+{
+	for (int i = 0; i < s->n_ops; i++) {
+		const struct fsdp_op *op = &s->ops[i];
+
+		if (op->window && i)
+			window_end(p, now);
+		now->entries[op->queue] += plan_op_entries(op);
+		now->records[op->records]++;
+	}
+	if (s->n_ops)
+		window_end(p, now);
+}
+
+int plan_sizes(struct fsdp_plan *p)
+{
+	struct sizes now = { { 0 }, NULL };
+	int err = 0;
+
+	p->event_records = dn_calloc((size_t)plan_n_events(p), sizeof(*p->event_records));
+	now.records = dn_calloc((size_t)plan_n_events(p), sizeof(*now.records));
+	if (p->event_records && now.records) {
+		sizes_of(p, &p->step, &now);
+		sizes_of(p, &p->eval, &now);
+	} else {
+		err = -ENOMEM;
+	}
+	dn_free(now.records);
 	return err;
 }

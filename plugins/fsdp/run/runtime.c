@@ -74,14 +74,16 @@ static int record(struct fsdp_runtime *rt, const struct fsdp_op *op)
 
 /* --- operations --- */
 
-static float *value_slot(const struct fsdp_runtime *rt, int block)
+void *fsdp_runtime_at(const struct fsdp_runtime *rt, struct fsdp_place x)
 {
-	return rt->mem.slots + rt->plan->slots[rt->plan->blocks[block].slot].offset;
+	char *base = x.host ? rt->mem.host_staging : rt->mem.region[x.region];
+
+	return x.bytes ? base + x.from : NULL;
 }
 
-static float *grad_slot(const struct fsdp_runtime *rt, int block)
+static float *at(const struct fsdp_runtime *rt, struct fsdp_place x)
 {
-	return rt->mem.grad_slots + rt->plan->grad_slots[rt->plan->blocks[block].grad_slot].offset;
+	return fsdp_runtime_at(rt, x);
 }
 
 static int bad_state(struct fsdp_runtime *rt, const struct fsdp_op *op, const char *state)
@@ -99,32 +101,37 @@ static const char *state_name(enum fsdp_block_state s)
 static void point_values(struct fsdp_runtime *rt, int block, bool real)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
+	float *slot = at(rt, fsdp_place_values(rt->plan, block));
 
 	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors; t++) {
 		const struct fsdp_tensor *ft = &rt->plan->tensors[t];
 
-		rt->net->params[ft->param]->value = real ? value_slot(rt, block) + ft->offset : NULL;
+		rt->net->params[ft->param]->value = real ? slot + ft->offset : NULL;
 	}
+}
+
+static int zero(struct fsdp_runtime *rt, struct fsdp_place x)
+{
+	return rt->be->zero(rt->queues[FSDP_COMPUTE], at(rt, x), x.bytes);
 }
 
 /* Gaps travel in the reduction and stay zero in gradients and states; frozen tensors get no gradient written. */
 static int open_grads(struct fsdp_runtime *rt, int block)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
-	float *slot = grad_slot(rt, block);
+	const struct fsdp_place slot = fsdp_place_grads(rt->plan, block);
 	int err = 0;
 
 	for (int g = b->first_gap; g < b->first_gap + b->n_gaps && !err; g++)
-		err = rt->be->zero(rt->queues[FSDP_COMPUTE], slot + rt->plan->gaps[g].offset,
-				   (size_t)rt->plan->gaps[g].n * sizeof(float));
+		err = zero(rt, fsdp_place_in_block(slot, rt->plan->gaps[g].offset, rt->plan->gaps[g].n));
 	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors && !err; t++) {
 		const struct fsdp_tensor *ft = &rt->plan->tensors[t];
 		struct dn_param *p = rt->net->params[ft->param];
 
 		if (p->frozen)
-			err = rt->be->zero(rt->queues[FSDP_COMPUTE], slot + ft->offset, (size_t)ft->n * sizeof(float));
+			err = zero(rt, fsdp_place_in_block(slot, ft->offset, ft->n));
 		else
-			p->grad = slot + ft->offset;
+			p->grad = at(rt, slot) + ft->offset;
 	}
 	rt->blocks[block].grads_open = true;
 	return err;
@@ -187,7 +194,7 @@ static int do_reduce(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	close_grads(rt, op->block);
 	if (!rt->be->event_done(rt->events[op->records])) /* its struct is still in use: the plan lacks a wait */
 		return bad_state(rt, op, "reducing");
-	b->reduce.acc = op->micro > 0;
+	b->reduce.acc = op->acc;
 	err = wait_for(rt, op);
 	if (!err)
 		err = rt->be->stream_submit(rt->queues[FSDP_REDUCEQ], &task);
@@ -243,15 +250,15 @@ static int stats_apply(struct fsdp_stats_run *s)
 {
 	struct fsdp_runtime *rt = s->rt;
 	struct dn_stream *st = rt->queues[FSDP_REDUCEQ];
-	int world = rt->plan->world, err = 0;
+	int world = rt->plan->grid.world, err = 0;
 	int64_t n = rt->plan->n_stats;
-	const float *mean = rt->mem.stats;
+	const float *stats = at(rt, fsdp_place_stats(rt->plan)), *mean = stats;
 	float *sum;
 
 	if (world > 1) {
 		sum = s->x.in + (world - 1) * n;
 		for (int q = 0; q < world; q++)
-			s->parts[q] = q == rt->rank ? rt->mem.stats : s->x.in + (q < rt->rank ? q : q - 1) * n;
+			s->parts[q] = q == rt->rank ? stats : s->x.in + (q < rt->rank ? q : q - 1) * n;
 		err = rt->be->sum_tree(st, n, world, s->parts, sum, false);
 		if (!err)
 			err = rt->be->axpby(st, n, 1.0f / (float)world, sum, 0, sum);
@@ -261,8 +268,7 @@ static int stats_apply(struct fsdp_stats_run *s)
 		struct dn_param *p = rt->net->params[i];
 
 		if (p->stat)
-			err = rt->be->axpby(st, p->n, DN_ROLLING_NEW, mean + (p->stat - rt->mem.stats), DN_ROLLING_KEEP,
-					    p->value);
+			err = rt->be->axpby(st, p->n, DN_ROLLING_NEW, mean + (p->stat - stats), DN_ROLLING_KEEP, p->value);
 	}
 	return err;
 }
@@ -356,7 +362,7 @@ int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, bool trainin
 				return dn_fail(-EPROTO, "block %s: an evaluation begins while it is %s", block_name(rt, i),
 					       state_name(rt->blocks[i].state));
 	err = enter(rt, FSDP_FORWARD, block);
-	if (err || !rt->plan->blocks[block].gathered)
+	if (err || !next_op(rt)->values)
 		return err;
 	if (b->state == FSDP_SHARDED)
 		return bad_state(rt, next_op(rt), state_name(b->state));
@@ -376,19 +382,18 @@ int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block)
 
 int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block)
 {
-	const struct fsdp_block *pb = &rt->plan->blocks[block];
 	struct fsdp_block_run *b = &rt->blocks[block];
 	int err = enter(rt, FSDP_BACKWARD, block);
 
 	if (err)
 		return err;
-	if (pb->resident || pb->backward_gather) {
+	if (next_op(rt)->values) {
 		if (b->state == FSDP_SHARDED)
 			return bad_state(rt, next_op(rt), state_name(b->state));
 		b->state = FSDP_GATHERED;
 		point_values(rt, block, true);
 	}
-	return pb->learns ? open_grads(rt, block) : 0;
+	return next_op(rt)->grads ? open_grads(rt, block) : 0;
 }
 
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
@@ -487,34 +492,34 @@ static int make_block(struct fsdp_runtime *rt, int i, struct fsdp_channel *gathe
 	if (err)
 		return err;
 	b->gather.len = pb->shard;
-	b->gather.shard = rt->mem.params + pb->shard_offset;
-	b->gather.slot = value_slot(rt, i);
+	b->gather.shard = at(rt, fsdp_place_part(rt->plan, i, DN_VALUE));
+	b->gather.slot = at(rt, fsdp_place_values(rt->plan, i));
 	b->gather.count = &rt->gathered;
 	if (!pb->learns)
 		return 0;
-	err = fsdp_reduce_init(&b->reduce, reduce, rt->be, rt->queues[FSDP_REDUCEQ], rt->mem.staging, rt->plan->piece_bytes);
+	err = fsdp_reduce_init(&b->reduce, reduce, rt->be, rt->queues[FSDP_REDUCEQ],
+			       at(rt, fsdp_place_staging(rt->plan, FSDP_STAGE_REDUCE, false)), rt->plan->coll.piece_bytes);
 	if (err)
 		return err;
 	b->reduce.len = pb->shard;
-	b->reduce.in = grad_slot(rt, i);
-	b->reduce.out = rt->mem.grads + pb->grad_offset;
+	b->reduce.in = at(rt, fsdp_place_grads(rt->plan, i));
+	b->reduce.out = at(rt, fsdp_place_part(rt->plan, i, DN_GRAD));
 	b->reduce.count = &rt->reduced;
 	return 0;
 }
 
 static int make_stats(struct fsdp_runtime *rt, struct fsdp_channel *reduce)
 {
-	float *in = rt->mem.staging + rt->plan->reduce_staging_bytes / sizeof(float);
-
 	if (!rt->plan->n_stats)
 		return 0;
 	rt->stats.rt = rt;
 	snprintf(rt->stats.label, sizeof(rt->stats.label), "exchange of batch statistics up to block %s",
 		 rt->plan->blocks[rt->plan->stats_block].name);
-	rt->stats.parts = dn_calloc((size_t)rt->plan->world, sizeof(*rt->stats.parts));
+	rt->stats.parts = dn_calloc((size_t)rt->plan->grid.world, sizeof(*rt->stats.parts));
 	if (!rt->stats.parts)
 		return -ENOMEM;
-	return fsdp_exchange_init(&rt->stats.x, reduce, rt->mem.stats, in, rt->plan->n_stats);
+	return fsdp_exchange_init(&rt->stats.x, reduce, at(rt, fsdp_place_stats(rt->plan)),
+				  at(rt, fsdp_place_staging(rt->plan, FSDP_STAGE_STATS, false)), rt->plan->n_stats);
 }
 
 int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, struct fsdp_channel *gather,
@@ -526,6 +531,8 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 	rt->plan = plan;
 	rt->net = net;
 	rt->rank = gather->rank;
+	rt->shard_rank = fsdp_shard_rank(&plan->grid, rt->rank);
+	rt->replica_rank = fsdp_replica_rank(&plan->grid, rt->rank);
 	rt->be = net->dev->be;
 	rt->mem = *mem;
 	rt->stats_micro = -1;

@@ -8,11 +8,9 @@
 
 enum fsdp_block_state { FSDP_SHARDED, FSDP_GATHERING, FSDP_GATHERED };
 
-struct fsdp_memory {			/* regions of this rank, as the plan lays them out; NULL when empty */
-	float *params, *grads, *states; /* states: n_states arrays of the size of grads, one after the other */
-	float *slots, *grad_slots;
-	float *staging; /* pieces of a reduction, then statistics of other ranks */
-	float *rolling, *stats;
+struct fsdp_memory {		      /* of this rank: the plan says where in it what lies */
+	void *region[DN_MEM_PLANNED]; /* of the device; NULL = empty, or not the store's */
+	void *host_staging;	      /* pinned; NULL = none */
 };
 
 struct fsdp_block_run { /* what a block does at run time */
@@ -34,7 +32,7 @@ struct fsdp_stats_run { /* statistics of all blocks: exchange, mean, rolling upd
 struct fsdp_runtime {
 	const struct fsdp_plan *plan;
 	struct dn_net *net;
-	int rank;
+	int rank, shard_rank, replica_rank;
 	const struct dn_backend *be;
 	struct dn_stream *queues[FSDP_QUEUES]; /* compute is the net's */
 	struct dn_event **events;	       /* [FSDP_OP_KINDS * n_blocks], NULL where the plan has none */
@@ -62,6 +60,9 @@ struct fsdp_runtime {
 int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, struct fsdp_channel *gather,
 		      struct fsdp_channel *reduce, const struct fsdp_memory *mem);
 void fsdp_runtime_fini(struct fsdp_runtime *rt);
+
+/** fsdp_runtime_at() - the memory of a place, NULL for nothing */
+void *fsdp_runtime_at(const struct fsdp_runtime *rt, struct fsdp_place x);
 
 int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, bool training);
 int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block);

@@ -13,19 +13,11 @@ static const enum dn_region own_regions[] = {
 
 static void place_buffers(struct fsdp_store *s)
 {
-	float *value = s->region[DN_MEM_BUFFERS], *stat = value + s->plan->n_rolling;
+	for (int k = 0; k < s->plan->n_buffers; k++) {
+		struct dn_param *p = s->net->params[s->plan->buffers[k].param];
 
-	for (int i = 0; i < s->net->n_params; i++) {
-		struct dn_param *p = s->net->params[i];
-
-		if (p->role != DN_BUFFER)
-			continue;
-		p->value = value;
-		value += dn_up((size_t)p->n, FSDP_ALIGN);
-		if (!s->net->opt.train || p->frozen)
-			continue;
-		p->stat = stat;
-		stat += dn_up((size_t)p->n, FSDP_ALIGN);
+		p->value = fsdp_runtime_at(&s->rt, fsdp_place_rolling(s->plan, k));
+		p->stat = fsdp_runtime_at(&s->rt, fsdp_place_stat(s->plan, k));
 	}
 }
 
@@ -56,7 +48,6 @@ static void stand(void *arg, const char *op, const char *block)
 static int store_alloc(void *self, struct dn_net *net)
 {
 	struct fsdp_store *s = self;
-	struct fsdp_memory m = { 0 };
 	int err;
 
 	s->written = dn_calloc((size_t)s->plan->n_tensors, sizeof(*s->written));
@@ -67,27 +58,19 @@ static int store_alloc(void *self, struct dn_net *net)
 
 		if (!s->plan->planned[r])
 			continue;
-		err = net->dev->be->alloc(net->dev, r, s->plan->planned[r], &s->region[r]);
+		err = net->dev->be->alloc(net->dev, r, s->plan->planned[r], &s->mem.region[r]);
 		if (err)
 			return err;
 	}
-	m.params = s->region[DN_MEM_PARAMS];
-	m.grads = s->region[DN_MEM_GRADS];
-	m.states = s->region[DN_MEM_OPTIMIZER];
-	m.slots = s->region[DN_MEM_PARAM_SLOTS];
-	m.grad_slots = s->region[DN_MEM_GRAD_SLOTS];
-	m.staging = s->region[DN_MEM_STAGING];
-	m.rolling = s->region[DN_MEM_BUFFERS];
-	if (m.rolling) {
-		m.stats = m.rolling + s->plan->n_rolling;
-		place_buffers(s);
-	}
-	err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh->gather, s->mesh->reduce, &m);
+	err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh->gather, s->mesh->reduce, &s->mem);
+	if (err)
+		return err;
+	place_buffers(s);
 	s->rt.check_ready = check_ready;
 	s->rt.check_arg = s;
 	s->rt.stand = stand;
 	s->rt.stand_arg = s;
-	return err;
+	return 0;
 }
 
 static void store_destroy(void *self)
@@ -98,8 +81,8 @@ static void store_destroy(void *self)
 	fsdp_control_detach(&s->mesh->control);
 	fsdp_runtime_fini(&s->rt);
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
-		if (s->region[r])
-			s->net->dev->be->free(s->net->dev, s->region[r]);
+		if (s->mem.region[r])
+			s->net->dev->be->free(s->net->dev, s->mem.region[r]);
 	dn_free(s->written);
 	dn_free(s);
 }
@@ -108,18 +91,11 @@ static void store_destroy(void *self)
 
 float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part)
 {
-	const struct fsdp_block *b = &s->plan->blocks[s->plan->tensors[t].block];
-	int64_t n_grads = (int64_t)(s->plan->planned[DN_MEM_GRADS] / sizeof(float));
+	const struct fsdp_tensor *x = &s->plan->tensors[t];
 
-	if (part == DN_VALUE)
-		return s->rt.mem.params + b->shard_offset;
-	if (!b->learns || s->net->params[s->plan->tensors[t].param]->frozen)
+	if (part != DN_VALUE && s->net->params[x->param]->frozen)
 		return NULL;
-	if (part == DN_GRAD)
-		return s->rt.mem.grads + b->grad_offset;
-	if ((int)part - DN_STATE0 >= s->plan->n_states)
-		return NULL;
-	return s->rt.mem.states + (part - DN_STATE0) * n_grads + b->grad_offset;
+	return fsdp_runtime_at(&s->rt, fsdp_place_part(s->plan, x->block, part));
 }
 
 static int store_each(void *self, struct dn_param *p, enum dn_part part, dn_interval_fn fn, void *arg)
@@ -180,7 +156,8 @@ static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part par
 	float *x = fsdp_store_part(s, t, part);
 
 	c->n_spans = 0;
-	for (int q = 0; q < s->plan->world; q++) {
+	/* of the copies of a shard rank 0 reads the first, and writes all */
+	for (int q = 0; q < (read ? s->plan->grid.shards : s->plan->grid.world); q++) {
 		float *mine;
 
 		owned(s, t, q, at, n, &from, &len, &shard_at);
@@ -194,7 +171,7 @@ static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part par
 			c->spans[c->n_spans++] = (struct fsdp_span){ rank ? 0 : q, rank ? mine : whole + (from - at),
 								     (size_t)len * sizeof(float) };
 	}
-	if (s->plan->world == 1 || !c->n_spans)
+	if (s->plan->grid.world == 1 || !c->n_spans)
 		return 0;
 	snprintf(what, sizeof(what), "%s of %s of block %s", read ? "read" : "write", p->name, p->block->name);
 	return fsdp_control_transfer(c, what, read == (rank != 0));
@@ -227,7 +204,7 @@ static int write_buffer(struct fsdp_store *s, struct dn_param *p, int64_t at, in
 	if (in)
 		memcpy(p->value + at, in, (size_t)n * sizeof(float));
 	c->n_spans = 0;
-	for (int q = 1; q < s->plan->world && n; q++)
+	for (int q = 1; q < s->plan->grid.world && n; q++)
 		if (s->mesh->rank == 0 || s->mesh->rank == q)
 			c->spans[c->n_spans++] =
 				(struct fsdp_span){ s->mesh->rank ? 0 : q, p->value + at, (size_t)n * sizeof(float) };

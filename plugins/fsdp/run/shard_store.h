@@ -8,7 +8,7 @@ struct fsdp_store {
 	struct dn_net *net;
 	struct fsdp_mesh *mesh;	      /* borrowed */
 	const struct fsdp_plan *plan; /* borrowed */
-	void *region[DN_MEM_PLANNED]; /* of the device; NULL = empty, or the net's */
+	struct fsdp_memory mem;
 	struct fsdp_runtime rt;
 	int64_t *written;		     /* [n_tensors] values of this rank's part that were written */
 	const struct dn_update *update;	     /* during step */
@@ -17,7 +17,7 @@ struct fsdp_store {
 	struct dn_store_report report; /* of the last complete step */
 };
 
-/** fsdp_store_part() - where this rank's elements of tensor @t's block lie, NULL when the part does not exist
+/** fsdp_store_part() - this rank's shard of tensor @t's block, NULL when the part does not exist
  * A tensor's own begin at fsdp_plan_tensor()'s shard_at. */
 float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part);
 /** fsdp_store_attach() - make @net own a sharded store (allocated by its alloc); control operations go to the device */

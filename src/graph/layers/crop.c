@@ -2,7 +2,6 @@
  * else the centre; then x * 2 - 1 unless noadjust=1. */
 #include <errno.h>
 
-#include "base/log.h"
 #include "base/rng.h"
 #include "graph/layers/layers_priv.h"
 
@@ -16,11 +15,14 @@ static const struct dn_key_rule keys[] = {
 	{ "flip", DN_KEY_INT, "0", 0, 1, .help = "1: training mirrors one image of two, drawn" },
 	{ "noadjust", DN_KEY_INT, "0", 0, 1, .help = "1: values stay; 0: x becomes 2x - 1" },
 	{ "shift", DN_KEY_FLOAT, "0", .help = "no effect here" },
-	{ "angle", DN_KEY_ONLY, .def = "0" },
-	{ "saturation", DN_KEY_ONLY, .def = "1" },
-	{ "exposure", DN_KEY_ONLY, .def = "1" },
+	{ "angle", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ "saturation", DN_KEY_FLOAT, "1", .help = "no effect here" },
+	{ "exposure", DN_KEY_FLOAT, "1", .help = "no effect here" },
 	{ .key = NULL },
 };
+
+/* Darknet's CPU does nothing with these either. */
+static const char *const gpu_only[] = { "shift", "angle", "saturation", "exposure" };
 
 static int crop_setup(struct dn_layer *l, struct dn_section *s)
 {
@@ -36,8 +38,7 @@ static int crop_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = dn_key_int(s, "noadjust", &noadjust);
 	if (!err)
-		err = dn_key_no_effect(s, "shift",
-				       l->net->opt.train); /* stock cfgs have it; on a CPU Darknet does nothing with it */
+		err = dn_layer_no_effect(l, s, gpu_only, DN_N(gpu_only));
 	if (!err)
 		err = layer_needs_image(l);
 	if (!err)

@@ -20,7 +20,7 @@ static const struct dn_key_rule keys[] = {
 	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
 	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the window" },
 	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the window" },
-	{ "pad", DN_KEY_INT, "0", 0, 1 << 15, .help = "zeros on each side" },
+	{ "pad", DN_KEY_INT, "0", 0, 1 << 15, .help = "zeros on the left and above" },
 	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
 	{ .key = NULL },
 };

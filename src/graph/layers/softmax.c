@@ -3,8 +3,8 @@
 #include <errno.h>
 
 #include "base/mem.h"
+#include "base/tree.h"
 #include "graph/layers/layers_priv.h"
-#include "graph/tree.h"
 
 struct softmax {
 	struct dn_softmax_desc desc;
@@ -41,11 +41,11 @@ static int softmax_tree(struct dn_layer *l, struct dn_section *s)
 		err = dn_tree_read(&sm->tree, path);
 	if (err)
 		return err;
-	if (sm->tree->desc.c != l->inputs)
+	if (sm->tree->n != l->inputs)
 		return dn_section_fail(s, "tree", -EINVAL, "tree=%s has %lld classes, but layer %d gets %lld numbers", path,
-				       (long long)sm->tree->desc.c, l->index, (long long)l->inputs);
-	sm->desc.n_groups = sm->tree->desc.n_groups;
-	sm->desc.group_at = sm->tree->desc.group_at;
+				       (long long)sm->tree->n, l->index, (long long)l->inputs);
+	sm->desc.n_groups = sm->tree->n_groups;
+	sm->desc.group_at = sm->tree->group_at;
 	if (!l->net->tree)
 		l->net->tree = sm->tree;
 	err = layer_bytes(l->batch * l->inputs, &bytes);
@@ -104,11 +104,17 @@ static int softmax_setup(struct dn_layer *l, struct dn_section *s)
 	return sm->loss ? layer_loss_setup(l, &sm->scratch) : 0;
 }
 
+static struct dn_tree_desc tree_of(const struct dn_tree *t)
+{
+	return t ? (struct dn_tree_desc){ t->n, t->parent, t->n_groups, t->group_at } : (struct dn_tree_desc){ 0 };
+}
+
 static int softmax_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct softmax *sm = l->priv;
 	struct dn_net *net = l->net;
 	const struct dn_backend *be = net->dev->be;
+	const struct dn_tree_desc tree = tree_of(sm->tree);
 	int err;
 
 	if (!sm->desc.group_at && sm->desc.hw == 1)
@@ -119,7 +125,7 @@ static int softmax_forward(struct dn_layer *l, const struct dn_pass *pass)
 	if (err || !sm->loss)
 		return err;
 	if (layer_has_truth(l, pass) && sm->tree)
-		err = be->tree_truth(net->compute, &sm->tree->desc, l->batch, pass->truth, sm->truth);
+		err = be->tree_truth(net->compute, &tree, l->batch, pass->truth, sm->truth);
 	if (!err)
 		err = layer_loss(l, pass, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
 	if (!err && layer_has_truth(l, pass) && !sm->desc.group_at && sm->desc.hw == 1)

@@ -1,0 +1,90 @@
+/* Words that plan and transport share: the grid of ranks, element types on the wire, and what collectives are asked for and want.
+ * Both rooms include this; neither sees the other.
+ */
+#ifndef FSDP_WIRE_H
+#define FSDP_WIRE_H
+#include "plugin/plugin.h"
+
+/* --- ranks: shards is the inner, fast-varying dimension --- */
+
+struct fsdp_grid {
+	int world;    /* all ranks */
+	int shards;   /* ranks that one copy of the model state is split over; divides world */
+	int replicas; /* copies: world / shards */
+};
+
+static inline int fsdp_shard_rank(const struct fsdp_grid *g, int rank)
+{
+	return rank % g->shards;
+}
+
+static inline int fsdp_replica_rank(const struct fsdp_grid *g, int rank)
+{
+	return rank / g->shards;
+}
+
+/** fsdp_grid_init() - @shards 0: as many as @world; -EINVAL with both numbers when they do not divide it */
+int fsdp_grid_init(struct fsdp_grid *g, int world, int shards);
+
+/* --- names of values: one table a key, for options, plan, printing and hash --- */
+
+struct fsdp_name {
+	const char *name; /* NULL ends a table */
+	int value;
+	bool later; /* known, but not in this version */
+};
+
+struct fsdp_names {
+	const char *key;
+	const struct fsdp_name *table;
+};
+
+const char *fsdp_name_of(const struct fsdp_names *n, int value);
+/** fsdp_name_find() - @value of @n->key, given at @where ("a.cfg:7" or a flag, which names the key itself); -EINVAL with a
+ * message that names the key and the values there are */
+int fsdp_name_find(const struct fsdp_names *n, const char *value, const char *where, int *out);
+/** fsdp_refuse() - -EINVAL with "a.cfg:7: KEY=VALUE: WHY", or "-fsdp.KEY VALUE: WHY" when @where is a flag */
+int fsdp_refuse(const char *key, const char *value, const char *where, const char *why);
+
+enum fsdp_transport { FSDP_AUTO, FSDP_MPI, FSDP_LOCAL };
+enum fsdp_type { FSDP_FP32, FSDP_BF16, FSDP_FP16 };
+
+extern const struct fsdp_names fsdp_transports, fsdp_wire_types, fsdp_reduce_types;
+
+/* --- element types --- */
+
+struct fsdp_wire {
+	enum fsdp_type gather; /* of gathered values */
+	enum fsdp_type reduce; /* of gradients, and of sums over ranks */
+};
+
+static inline size_t fsdp_type_bytes(enum fsdp_type t)
+{
+	return t == FSDP_FP32 ? 4 : 2;
+}
+
+/* --- collectives: what the plan asks of them, and the memory that they want for it beside the plan's own --- */
+
+enum fsdp_stage { FSDP_STAGE_REDUCE, FSDP_STAGE_STATS, FSDP_STAGE_EXCHANGE, FSDP_STAGE_GATHER, FSDP_STAGES };
+
+struct fsdp_coll_needs {
+	struct fsdp_grid grid;
+	struct fsdp_wire wire;
+	int64_t gather;	  /* elements of the longest shard that is gathered, 0 = none is; likewise below */
+	int64_t reduce;	  /* of the longest one that gradients are reduced to */
+	int64_t stats;	  /* of the sum of statistics over all ranks */
+	int64_t exchange; /* of the longest sum over all ranks that a layer asks for */
+	bool host_access; /* transport may read and write device memory; else all passes through memory of the host */
+};
+
+struct fsdp_coll_memory {
+	size_t piece_bytes;	    /* of a reduction; 0 = none */
+	size_t gather_piece_bytes;  /* of a gather that passes through memory of the host; 0 = none does */
+	size_t device[FSDP_STAGES]; /* bytes, multiples of DN_ALIGN */
+	size_t host[FSDP_STAGES];   /* pinned; 0 everywhere with host_access */
+};
+
+/** fsdp_coll_memory() - of the collectives @name ("channels"); a pure function */
+int fsdp_coll_memory(const char *name, const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out);
+
+#endif
