@@ -42,7 +42,7 @@ ifneq ($(shell grep -so '"$(HEADERS_HASH)"' $(HEADERS_H)),"$(HEADERS_HASH)")
 $(shell printf '/* Made by make: a hash of the headers that plugin.h includes. */\n#define DN_HEADERS "%s"\n' $(HEADERS_HASH) > $(HEADERS_H).tmp && \
 	mv $(HEADERS_H).tmp $(HEADERS_H))
 endif
-WARN := -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
+WARN := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wmissing-prototypes -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
 OPT := -O2 -ftree-vectorize -g -fno-omit-frame-pointer
 CFLAGS_ALL := -std=gnu11 $(WARN) $(OPT) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-trapping-math -march=x86-64-v2 \
 	-Isrc

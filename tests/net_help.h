@@ -148,4 +148,14 @@ __attribute__((unused)) static int net_help_ready(struct net_help *t, bool one_h
 	return 0;
 }
 
+/* floats of a layer, where the host reaches device memory */
+__attribute__((unused)) static float *output_of(const struct dn_net *net, int layer)
+{
+	return net->layers[layer].output;
+}
+
+__attribute__((unused)) static float *delta_of(const struct dn_net *net, int layer)
+{
+	return net->layers[layer].delta;
+}
 #endif

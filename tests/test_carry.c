@@ -27,16 +27,16 @@ static int remember(struct dn_layer *l, const struct dn_pass *pass)
 	int err = be->copy(st, l->output, dn_layer_x(l, pass, 0), sizeof(float) * (size_t)n);
 
 	if (!err)
-		err = be->axpby(st, n, 1, dn_carry_found(carry_of(l), pass), 1, l->output);
-	return err ? err : be->axpby(st, n, .5f, l->output, 0, dn_carry_left(carry_of(l), pass));
+		err = be->axpby(st, DN_F32, n, 1, dn_carry_found(carry_of(l), pass), 1, l->output);
+	return err ? err : be->axpby(st, DN_F32, n, .5f, l->output, 0, dn_carry_left(carry_of(l), pass));
 }
 
 static int remember_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
-	return l->net->dev->be->axpby(l->net->compute, l->batch * l->outputs, 1, l->delta, acc ? 1 : 0, dx);
+	return l->net->dev->be->axpby(l->net->compute, DN_F32, l->batch * l->outputs, 1, l->delta, acc ? 1 : 0, dx);
 }
 
 static const struct dn_layer_ops remembering = { .name = "remembering", .forward = remember, .backward = remember_backward };
@@ -91,9 +91,9 @@ static int update(struct net_help *t, int64_t step, double rate)
 	return err ? err : dn_net_update(t->net, &u);
 }
 
-static void output_of(const struct net_help *t, float *out)
+static void outputs_of(const struct net_help *t, int layer, float *out)
 {
-	CHECK_OK(dn_layer_read(&t->net->layers[2], 0, t->net->local, out));
+	CHECK_OK(dn_layer_read(&t->net->layers[layer], 0, t->net->local, out));
 }
 
 /* all rows of the update that this rank has, at their places in the whole */
@@ -111,9 +111,8 @@ static void rows_of(const struct net_help *t, float *whole)
 
 static void updates_find_what_the_one_before_left(void)
 {
-	float first[12], y[12], h[24], want;
+	float first[12], x[12], y[12], h[24], want;
 	struct net_help t;
-	const float *x;
 
 	CHECK_OK_FATAL(open_net(&t, cfg, 0, 1, true));
 	CHECK_EQ(t.net->carries[0]->n, 24);
@@ -123,30 +122,32 @@ static void updates_find_what_the_one_before_left(void)
 	for (int i = 0; i < 24; i++)
 		CU_ASSERT(h[i] == 0);
 	CHECK_OK(forward(&t, 1, 0, DN_TRAIN));
-	output_of(&t, first);
+	outputs_of(&t, 2, first);
 	/* repeated, before and after another microbatch, after passes without training: the same bits */
 	CHECK_OK(forward(&t, 1, 1, DN_TRAIN));
 	CHECK_OK(forward(&t, 1, 0, DN_REPEAT));
-	output_of(&t, y);
+	outputs_of(&t, 2, y);
 	CHECK_BITS(y, first, sizeof(y));
 	for (int i = 0; i < 3; i++)
 		CHECK_OK(forward(&t, 1, 0, DN_INFER));
 	CHECK_OK(forward(&t, 1, 0, DN_TRAIN));
-	output_of(&t, y);
+	outputs_of(&t, 2, y);
 	CHECK_BITS(y, first, sizeof(y));
 	/* the update makes it what the next one finds */
 	CHECK_OK(forward(&t, 1, 1, DN_TRAIN));
-	x = t.net->layers[LAYER].output;
+	outputs_of(&t, LAYER, x);
 	CHECK_OK(update(&t, 1, 0));
 	rows_of(&t, h);
 	for (int i = 0; i < 12; i++)
 		CU_ASSERT(h[12 + i] == x[i] / 2);
 	want = h[12];
 	CHECK_OK(forward(&t, 1, 1, DN_TRAIN));
-	CU_ASSERT(t.net->layers[LAYER].output[0] == t.net->layers[0].output[0] + want);
+	outputs_of(&t, 0, x);
+	outputs_of(&t, LAYER, y);
+	CU_ASSERT(y[0] == x[0] + want);
 	CHECK_OK(dn_net_forget(t.net, DN_TRAIN));
 	CHECK_OK(forward(&t, 1, 0, DN_TRAIN));
-	output_of(&t, y);
+	outputs_of(&t, 2, y);
 	CHECK_BITS(y, first, sizeof(y));
 	net_help_close(&t);
 }
@@ -155,15 +156,17 @@ static void passes_without_training_follow_one_another(void)
 {
 	for (int train = 0; train < 2; train++) {
 		struct net_help t;
-		float last = 0;
+		float x[12], y[12], last = 0;
 
 		CHECK_OK_FATAL(open_net(&t, cfg, 0, 1, train));
 		for (int k = 0; k < 4; k++) {
 			if (k == 3)
 				CHECK_OK(dn_net_forget(t.net, DN_INFER));
 			CHECK_OK(forward(&t, 1, 0, DN_INFER));
-			CU_ASSERT(t.net->layers[LAYER].output[0] == t.net->layers[0].output[0] + (k == 3 ? 0 : last / 2));
-			last = t.net->layers[LAYER].output[0];
+			outputs_of(&t, 0, x);
+			outputs_of(&t, LAYER, y);
+			CU_ASSERT(y[0] == x[0] + (k == 3 ? 0 : last / 2));
+			last = y[0];
 		}
 		if (!train)
 			CHECK_FAILS(dn_carry_get(t.net, t.net->carries[0], 0, &last), -EINVAL, "1.h: microbatch 0 of 0");

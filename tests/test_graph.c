@@ -635,7 +635,7 @@ static void losses_of_other_lengths_only_compute_in_inference(void)
 	CHECK_OK(net_help_ready(&t, true));
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	for (int i = 0; i < 4; i++)
-		sum += t.net->layers[1].output[i];
+		sum += output_of(t.net, 1)[i];
 	CU_ASSERT_DOUBLE_EQUAL(sum, 1, 1e-6); /* four floats that were divided by their sum */
 	loss = net_loss(t.net);
 	CU_ASSERT_DOUBLE_EQUAL(loss, *t.net->layers[5].cost, 0); /* of the last alone: the others have no target */

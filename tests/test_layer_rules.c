@@ -67,7 +67,7 @@ static void reorg3d_moves_block_pixels_to_channels_and_reverse_undoes_it(void)
 				for (int64_t x = 0; x < 3; x++) {
 					float want = t.input[((n * 3 + k % 3) * 4 + 2 * y + k / 3 / 2) * 6 + 2 * x + k / 3 % 2];
 
-					CU_ASSERT(net->layers[0].output[((n * 12 + k) * 2 + y) * 3 + x] == want);
+					CU_ASSERT(output_of(net, 0)[((n * 12 + k) * 2 + y) * 3 + x] == want);
 				}
 	CHECK_BITS(net->layers[1].output, t.input, sizeof(float) * 144);
 	net_help_close(&t);
@@ -130,7 +130,7 @@ static void crop_centres_in_tests_and_adjusts(void)
 	pass_of(t.net)->phase = DN_INFER;
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	for (int i = 0; i < 4; i++)
-		CU_ASSERT(t.net->layers[0].output[i] == 2 * plain[i] - 1);
+		CU_ASSERT(output_of(t.net, 0)[i] == 2 * plain[i] - 1);
 	net_help_close(&t);
 	CHECK_OK_FATAL(open_ramp(&t, "ref", RAMP(1, 4, 5, 1) "[crop]\ncrop_width=2\ncrop_height=2\nnoadjust=1\n"));
 	pass_of(t.net)->phase = DN_INFER;
@@ -153,7 +153,7 @@ static void crop_draws_place_and_flip_per_global_image(void)
 		pass_of(t.net)->first_image = (uint64_t)round * 6;
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		for (int i = 0; i < 6; i++) {
-			const float *y = t.net->layers[0].output + i * 6;
+			const float *y = output_of(t.net, 0) + i * 6;
 			int flip = y[1] < y[0], corner = (int)(flip ? y[2] : y[0]) - i * 20;
 
 			CU_ASSERT_FATAL(corner >= 0 && corner % 5 <= 2 && corner / 5 <= 2);
@@ -172,7 +172,7 @@ static void crop_draws_place_and_flip_per_global_image(void)
 	pass_of(u.net)->first_image = 102;
 	CHECK_OK(dn_net_forward(u.net, pass_of(u.net)));
 	for (int i = 0; i < 24; i++)
-		CU_ASSERT(u.net->layers[0].output[i] == first[i + 12] - 40);
+		CU_ASSERT(output_of(u.net, 0)[i] == first[i + 12] - 40);
 	net_help_close(&u);
 	net_help_close(&t);
 }
@@ -200,7 +200,7 @@ static void lrn_sums_a_centred_window(void)
 				for (int q = c - (size - 1) / 2; q <= c + size / 2; q++)
 					sum += q < 0 || q > 4 ? 0 : pow(t.input[e + (q - c) * 6], 2);
 				want = t.input[e] * pow(1.5 + .4 * sum, -.6);
-				CU_ASSERT(fabs(t.net->layers[0].output[e] - want) < 1e-6); /* float powers */
+				CU_ASSERT(fabs(output_of(t.net, 0)[e] - want) < 1e-6); /* float powers */
 			}
 			net_help_close(&t);
 		}
@@ -223,7 +223,7 @@ static void l2norm_divides_by_the_length_and_keeps_zeros(void)
 
 			for (int c = 0; c < 4; c++)
 				sum += pow(t.input[e / 24 * 24 + c * 6 + e % 6], 2);
-			CU_ASSERT(fabs(t.net->layers[0].output[e] - (sum > 0 ? t.input[e] / sqrt(sum) : 0)) < 1e-6);
+			CU_ASSERT(fabs(output_of(t.net, 0)[e] - (sum > 0 ? t.input[e] / sqrt(sum) : 0)) < 1e-6);
 		}
 		net_help_close(&t);
 	}
@@ -270,7 +270,7 @@ static void local_has_weights_of_its_own_at_every_point(void)
 							sum += (double)t.input[((n * 3 + c) * 5 + y) * 4 + x] *
 							       w->value[((p * 2 + k) * 3 + c) * 9 + i];
 					}
-				CU_ASSERT(fabs(t.net->layers[0].output[(n * 2 + k) * 6 + p] - sum) < 1e-5);
+				CU_ASSERT(fabs(output_of(t.net, 0)[(n * 2 + k) * 6 + p] - sum) < 1e-5);
 			}
 	net_help_close(&t);
 	REFUSES(RAMP(1, 4, 4, 1) "[local]\nsize=5\n", -EINVAL,
@@ -312,7 +312,7 @@ static void deconvolution_scatters_each_input_pixel(void)
 									w->value[(c * 2 + f) * 16 + i];
 						}
 		for (int e = 0; e < 192; e++)
-			CU_ASSERT(fabs(t.net->layers[0].output[e] - want[e] - (e / 48 % 2 ? .25 : 0)) < 1e-6);
+			CU_ASSERT(fabs(output_of(t.net, 0)[e] - want[e] - (e / 48 % 2 ? .25 : 0)) < 1e-6);
 		net_help_close(&t);
 	}
 	REFUSES(RAMP(1, 2, 2, 1) "[deconv]\nsize=1\npadding=1\n", -EINVAL, "t.cfg:6: [deconv] layer 0: output of");
@@ -416,14 +416,14 @@ static void binary_convolution_uses_signs_forward_and_real_numbers_backward(void
 
 							sum += size * sign_of(w->value[f * 8 + i]) * (xnor ? sign_of(x) : x);
 						}
-						CU_ASSERT(fabs(net->layers[0].output[(n * 2 + f) * 4 + p] - sum) < 1e-5);
+						CU_ASSERT(fabs(output_of(net, 0)[(n * 2 + f) * 4 + p] - sum) < 1e-5);
 					}
 			CHECK_OK(dn_net_backward(net, pass_of(net)));
 			for (int n = 0; n < 2; n++)
 				for (int f = 0; f < 2; f++)
 					for (int p = 0; p < 4; p++)
 						for (int i = 0; i < 8; i++)
-							want[f * 8 + i] += net->layers[0].delta[(n * 2 + f) * 4 + p] *
+							want[f * 8 + i] += delta_of(net, 0)[(n * 2 + f) * 4 + p] *
 									   t.input[(n * 2 + i / 4) * 9 + (p / 2 + i % 4 / 2) * 3 +
 										   p % 2 + i % 2];
 			CHECK_CLOSE(w->grad, want, 16, 1e-5);
@@ -453,7 +453,7 @@ static void costs_follow_their_formulas(void)
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		CHECK_OK(dn_net_backward(t.net, pass_of(t.net)));
 		for (int i = 0; i < 10; i++) {
-			double p = t.net->layers[0].output[i], d = t.truth[i] - p, cost = d * d, delta = d;
+			double p = output_of(t.net, 0)[i], d = t.truth[i] - p, cost = d * d, delta = d;
 
 			if (!strcmp(type, "L1")) {
 				cost = fabs(d);
@@ -468,7 +468,7 @@ static void costs_follow_their_formulas(void)
 				delta = t.truth[i] > 0 ? 1 : -1;
 			}
 			loss += cost;
-			CU_ASSERT(fabs(t.net->layers[0].delta[i] - 2 * delta) <= 1e-6 * fmax(1, fabs(delta)));
+			CU_ASSERT(fabs(delta_of(t.net, 0)[i] - 2 * delta) <= 1e-6 * fmax(1, fabs(delta)));
 		}
 		CU_ASSERT(fabs(net_loss(t.net) - loss) <= 1e-6 * fabs(loss));
 		net_help_close(&t);
@@ -501,11 +501,11 @@ static void logistic_loss_follows_its_formula(void)
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		CHECK_OK(dn_net_backward(t.net, pass_of(t.net)));
 		for (int i = 0; i < 8; i++) {
-			double p = 1 / (1 + exp(-(double)t.net->layers[0].output[i]));
+			double p = 1 / (1 + exp(-(double)output_of(t.net, 0)[i]));
 
-			CU_ASSERT(fabs(t.net->layers[1].output[i] - p) < 1e-6);
+			CU_ASSERT(fabs(output_of(t.net, 1)[i] - p) < 1e-6);
 			loss -= t.truth[i] * log(p) + (1 - t.truth[i]) * log(1 - p);
-			CU_ASSERT(fabs(t.net->layers[0].delta[i] - (t.truth[i] - p)) < 1e-6);
+			CU_ASSERT(fabs(delta_of(t.net, 0)[i] - (t.truth[i] - p)) < 1e-6);
 		}
 		CU_ASSERT(fabs(net_loss(t.net) - loss) < 1e-5 * loss);
 		net_help_close(&t);
@@ -527,13 +527,13 @@ static void spatial_softmax_works_at_each_pixel(void)
 			t.truth[i] = i / 6 % 3 == i % 3;
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		for (int i = 0; i < 72; i++) {
-			const float *x = t.net->layers[0].output + i / 36 * 36 + i % 6;
+			const float *x = output_of(t.net, 0) + i / 36 * 36 + i % 6;
 			double sum = 0, p;
 
 			for (int c = 0; c < 3; c++)
 				sum += exp(x[(i / 18 % 2 * 3 + c) * 6] / 1.5);
 			p = exp(x[i / 6 % 6 * 6] / 1.5) / sum;
-			CU_ASSERT(fabs(t.net->layers[1].output[i] - p) < 1e-6);
+			CU_ASSERT(fabs(output_of(t.net, 1)[i] - p) < 1e-6);
 			loss -= t.truth[i] > 0 ? log(p) : 0;
 		}
 		CU_ASSERT(fabs(net_loss(t.net) - loss) < 1e-5 * loss);
@@ -627,16 +627,16 @@ static void tree_softmax_learns_the_path_to_the_class(void)
 		CHECK_OK(dn_net_forward(net, pass_of(net)));
 		CHECK_OK(dn_net_backward(net, pass_of(net)));
 		for (int i = 0; i < 14; i++) {
-			const float *x = net->layers[0].output + i / 7 * 7;
+			const float *x = output_of(net, 0) + i / 7 * 7;
 			float want = targets[i / 7][i % 7];
 			double sum = 0, p;
 
 			for (int j = 0; j < 7; j++)
 				sum += group_of[j] == group_of[i % 7] ? exp(x[j]) : 0;
 			p = exp(x[i % 7]) / sum;
-			CU_ASSERT(fabs(net->layers[1].output[i] - p) < 1e-6);
+			CU_ASSERT(fabs(output_of(net, 1)[i] - p) < 1e-6);
 			loss -= want > 0 ? log(p) : 0;
-			CU_ASSERT(fabs(net->layers[0].delta[i] - (want >= 0 ? want - p : 0)) < 1e-6);
+			CU_ASSERT(fabs(delta_of(net, 0)[i] - (want >= 0 ? want - p : 0)) < 1e-6);
 		}
 		CU_ASSERT(fabs(net_loss(net) - loss) < 1e-5 * loss);
 		net_help_close(&t);
@@ -733,7 +733,7 @@ static void shared_rolling_statistics_are_the_mean_of_all_uses(void)
 	CHECK_OK(net_help_ready(&t, false));
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	for (int i = 0; i < 24; i++)
-		mean[i / 6 % 2] += (double)(t.input[i] + t.net->layers[1].output[i]) / 24;
+		mean[i / 6 % 2] += (double)(t.input[i] + output_of(t.net, 1)[i]) / 24;
 	for (int c = 0; c < 2; c++)
 		CU_ASSERT(fabs(t.net->params[1]->stat[c] - mean[c]) < 1e-6);
 	net_help_close(&t);

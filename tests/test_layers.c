@@ -490,11 +490,11 @@ static void softmax_delta_ignores_the_temperature_and_cost_adds_to_it(void)
 	CHECK_EQ(net->output_layer, 1);
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	for (int i = 0; i < 12; i++) {
-		const float *x = net->layers[0].output + i / 3 * 3;
+		const float *x = output_of(net, 0) + i / 3 * 3;
 		double sum = exp(x[0] / 2.) + exp(x[1] / 2.) + exp(x[2] / 2.);
 		double p = exp(x[i % 3] / 2.) / sum;
 
-		CU_ASSERT(fabs(net->layers[1].output[i] - p) < 1e-6);
+		CU_ASSERT(fabs(output_of(net, 1)[i] - p) < 1e-6);
 		want[i] = (float)(4 * (t.truth[i] - p)); /* once from softmax, three times from cost */
 	}
 	CHECK_OK(dn_net_backward(net, pass_of(net)));
@@ -516,7 +516,7 @@ static void loss_is_the_mean_over_the_layers_that_own_one(void)
 	net = t.net;
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	for (int i = 0; i < 8; i++) {
-		double p = net->layers[2].output[i];
+		double p = output_of(net, 2)[i];
 
 		ce -= t.truth[i] > 0 ? log(p) : 0;
 		sse += (t.truth[i] - p) * (t.truth[i] - p);

@@ -14,7 +14,7 @@ struct member {
 	int err;
 	char message[512];
 	struct seen seen;
-	struct dn_metric metric;
+	struct dn_result result;
 	const char *folder, *cfg;
 	bool poisoned;
 	const struct dn_store_ops *local;
@@ -58,6 +58,7 @@ static void *member_main(void *arg)
 	struct member *m = arg;
 	const struct dn_group g = crew_group(&m->me);
 	struct dn_net_options o = { .rank = m->me.rank, .world = RANKS, .train = true, .seed = 7 };
+	const struct dn_eval_options o2 = { .top = 2, .fn = m->me.rank ? NULL : see, .arg = &m->seen };
 	struct run *r = &m->r;
 	struct dn_dataset *valid = &r->valid.ds;
 
@@ -81,7 +82,7 @@ static void *member_main(void *arg)
 	if (!m->err)
 		m->err = net_help_ready(&r->t, true);
 	if (!m->err)
-		m->err = dn_evaluate(r->t.net, valid, 2, &g, m->me.rank ? NULL : see, &m->seen, &m->metric);
+		m->err = dn_evaluate(r->t.net, valid, &o2, &g, &m->result);
 	if (!m->err)
 		m->err = dn_loop_create(&r->l, r->t.net, &r->train.ds, valid, &g, &r->c);
 	if (!m->err)
@@ -121,9 +122,9 @@ static void ranks_share_evaluation_files_and_log(void)
 		if (m[r].err)
 			fprintf(stderr, "rank %d: %s\n", r, m[r].message);
 		CHECK_EQ(m[r].err, 0);
-		CHECK_EQ(m[r].metric.images, 13);
-		CHECK_EQ(m[r].metric.top1, m[0].seen.top1);
-		CU_ASSERT_DOUBLE_EQUAL(m[r].metric.loss, m[0].seen.loss, 1e-5);
+		CHECK_EQ(m[r].result.images, 13);
+		CU_ASSERT(dn_result_field(&m[r].result, "top1") == (double)m[0].seen.top1 / 13);
+		CU_ASSERT_DOUBLE_EQUAL(m[r].result.loss, m[0].seen.loss, 1e-5);
 		CHECK_EQ(m[r].r.e.steps, 4);
 		CHECK_BITS(m[r].values, m[0].values, 53 * sizeof(float));
 		CHECK_EQ(m[r].r.e.valids, 2);

@@ -67,7 +67,6 @@ struct net_priv {
 
 /* layer.c: struct, common keys and setup of the layer of section @s, all earlier layers being set up */
 int layer_build(struct dn_net *net, int index, struct dn_section *s);
-int layer_kept(struct dn_layer *l); /* all layers being set up: the buffer for gradients of later uses of its params */
 void layer_fini(struct dn_layer *l);
 const char *layer_names(char *out, size_t cap); /* "convolutional (conv), ..." */
 

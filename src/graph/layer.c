@@ -91,7 +91,7 @@ int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c)
 	l->out_h = h;
 	l->out_c = c;
 	l->outputs = w * h * c;
-	return 0;
+	return dn_tensor_init(&l->out, l->ops->name, DN_F32, l->batch, c, h, w);
 }
 
 int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *out)
@@ -115,7 +115,7 @@ static int check_sources(struct dn_layer *l)
 	for (int i = 0; i < l->n_inputs; i++) {
 		int at = l->inputs_of[i].layer;
 
-		if (at >= 0 && l->net->layers[at].no_consumer)
+		if (at >= 0 && l->net->layers[at].ops->no_consumer)
 			return dn_section_fail(l->section, NULL, -EINVAL,
 					       "layer %d reads layer %d, a [%s]: it has no output to read", l->index, at,
 					       l->net->layers[at].ops->name);
@@ -139,7 +139,7 @@ static int set_sources(struct dn_layer *l, int n, const int *index)
 	for (int i = 0; i < n; i++) {
 		int at = index[i];
 
-		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops == &dropout_layer)
+		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops->in_place)
 			at++;
 		in[i].layer = at;
 	}
@@ -304,20 +304,21 @@ int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, float *out
 	if (first < 0 || n < 0 || n > l->batch || first > l->batch - n)
 		return dn_fail(-EINVAL, "layer %d: images %lld to %lld of a pass of %lld", l->index, (long long)first,
 			       (long long)(first + n), (long long)l->batch);
-	err = net->dev->be->copy(net->compute, out, l->output + first * l->outputs, sizeof(float) * (size_t)(n * l->outputs));
+	err = net->dev->be->copy(net->compute, out, (const char *)l->output + (size_t)(first * l->outputs) * sizeof(*out),
+				 (size_t)(n * l->outputs) * sizeof(*out));
 	return err ? err : net->dev->be->stream_sync(net->compute);
 }
 
 /* --- for forward() and backward() --- */
 
-const float *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k)
+const void *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k)
 {
 	int at = l->inputs_of[k].layer;
 
 	return at < 0 ? pass->input : l->net->layers[at].output;
 }
 
-float *dn_layer_dx(const struct dn_layer *l, int k, bool *acc)
+void *dn_layer_dx(const struct dn_layer *l, int k, bool *acc)
 {
 	int at = l->inputs_of[k].layer;
 
@@ -397,19 +398,6 @@ static int share_count(struct dn_layer *l)
 	return 0;
 }
 
-int layer_kept(struct dn_layer *l)
-{
-	const struct dn_layer *o = &l->net->layers[l->owner];
-	size_t bytes = 0;
-
-	if (l->use == l->uses - 1 || !l->net->opt.train || l->frozen)
-		return 0;
-	for (int i = o->first_param; i < o->first_param + o->n_params; i++)
-		if (l->net->params[i]->role == DN_TRAINED)
-			bytes += dn_up(sizeof(float) * (size_t)l->net->params[i]->n, DN_ALIGN);
-	return dn_layer_buffer(l, bytes, DN_LIFE_BACKWARD, true, (void **)&l->kept);
-}
-
 int layer_build(struct dn_net *net, int index, struct dn_section *s)
 {
 	struct dn_layer *l = &net->layers[index];
@@ -438,7 +426,9 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 		l->c = net->c;
 		l->inputs = net->inputs;
 	}
-	err = l->ops->setup(l, s);
+	err = dn_tensor_init(&l->in, "net: input", DN_F32, l->batch, l->c, l->w ? l->h : 1, l->w ? l->w : 1);
+	if (!err)
+		err = l->ops->setup(l, s);
 	if (!err)
 		err = check_sources(l);
 	if (!err)

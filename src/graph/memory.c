@@ -59,7 +59,7 @@ static void extend_outputs(struct dn_net *net, int *last)
 	for (int i = 0; i < net->n_outputs; i++) {
 		int at = net->outputs[i];
 
-		while (net->layers[at].passes_input && net->layers[at].inputs_of[0].layer >= 0)
+		while (net->layers[at].ops->passes_input && net->layers[at].inputs_of[0].layer >= 0)
 			at = net->layers[at].inputs_of[0].layer;
 		last[at] = max_int(last[at], net->n_layers - 1);
 	}
@@ -97,13 +97,6 @@ static void buffer_life(const struct dn_net *net, const struct net_buffer *b, in
 		*last = backward_step(l);
 	if (b->life == DN_LIFE_BACKWARD)
 		*first = *last;
-}
-
-static int tensor_bytes(const struct dn_layer *l, size_t *out)
-{
-	int err = dn_mul_size((size_t)l->batch, (size_t)l->outputs, out);
-
-	return err ? err : dn_mul_size(*out, sizeof(float), out);
 }
 
 /* NOTE(tail): behind the arena of the pass lies what outlives it: the numbers of the pass, the costs of its layers, a counter,
@@ -150,17 +143,14 @@ int memory_plan(struct dn_net *net)
 	delta_writers(net, first);
 	for (int i = 0; i < net->n_layers; i++) {
 		struct dn_layer *l = &net->layers[i];
-		size_t bytes;
+		const size_t ws = dn_layer_adds(l) ? l->workspace_add_bytes : l->workspace_bytes;
 
-		err = tensor_bytes(l, &bytes);
-		if (err)
-			goto out;
-		if (!l->passes_input)
-			add_item(m, bytes, i, last[i], (void **)&l->output, i);
+		if (!l->ops->passes_input)
+			add_item(m, l->out.bytes, i, last[i], &l->output, i);
 		if (runs_backward(l))
-			add_item(m, bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), (void **)&l->delta, -1);
-		if (l->workspace_bytes > net->workspace_bytes)
-			net->workspace_bytes = l->workspace_bytes;
+			add_item(m, l->out.bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), &l->delta, -1);
+		if (ws > net->workspace_bytes)
+			net->workspace_bytes = ws;
 	}
 	for (int i = 0; i < m->n_buffers; i++) {
 		const struct net_buffer *b = &m->buffers[i];
@@ -196,7 +186,7 @@ void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, v
 	for (int i = 0; i < n_layers; i++) {
 		struct dn_layer *l = &layers[i];
 
-		if (l->passes_input && l->inputs_of[0].layer >= 0)
+		if (l->ops->passes_input && l->inputs_of[0].layer >= 0)
 			l->output = layers[l->inputs_of[0].layer].output;
 		l->cost = l->has_cost ? costs++ : NULL;
 	}

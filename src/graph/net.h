@@ -56,6 +56,7 @@ struct dn_net_options {
 	uint64_t seed;
 	int n_keep; /* inference: other layers whose outputs must survive the pass */
 	const int *keep;
+	bool (*needs)(const struct dn_layer *l); /* other layers whose outputs must survive, asked of each; NULL: none */
 	bool multi_scale;	 /* the caller changes the size in training when hyper.random; else random=1 is an error */
 	bool cfg_batch_optional; /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
 };
@@ -75,7 +76,7 @@ struct dn_net {
 	int64_t truths;		 /* target length of one image */
 	int n_layers;
 	struct dn_layer *layers;
-	int n_outputs; /* layers whose outputs survive the pass: output_layer first, then options.keep */
+	int n_outputs; /* layers whose outputs survive the pass: output_layer, those of options.needs, of options.keep */
 	int *outputs;
 	int output_layer;	    /* last layer that is not [cost] */
 	const struct dn_tree *tree; /* hierarchy of the classes, of the first [softmax] that has one; else NULL */

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,37 +33,20 @@ struct reader {
 
 /* --- which floats a file holds --- */
 
-static bool is_norm_part(const struct dn_param *p)
-{
-	return !strcmp(p->part, "scales") || !strcmp(p->part, "rolling_mean") || !strcmp(p->part, "rolling_variance");
-}
-
 static int64_t loadable(const struct dn_param *p)
 {
 	const struct dn_layer *l = p->layer;
 
-	if (l->dontload || (l->dontloadscales && is_norm_part(p)))
+	if (l->dontload || (l->dontloadscales && p->norm))
 		return 0;
 	if (l->numload > 0 && l->numload < p->shape[0])
 		return l->numload * (p->n / p->shape[0]);
 	return p->n;
 }
 
-static bool is_flipped(const struct dn_layer *l)
-{
-	const struct dn_key *k = l->section ? dn_section_find(l->section, "flipped") : NULL;
-
-	return k && atoi(k->value) != 0;
-}
-
-/* flipped=1 convolutions are transposed in files of any version, connected weights in those of versions above 1000 */
 static bool is_transposed(const struct dn_param *p, const struct dn_weights_header *h)
 {
-	if (!p->file_rows)
-		return false;
-	if (is_flipped(p->layer))
-		return true;
-	return h->transpose && strcmp(p->layer->ops->name, "convolutional");
+	return p->file_rows && (p->file_flipped || h->transpose);
 }
 
 enum fit { FIT_WHOLE, FIT_BOUNDARY, FIT_INSIDE, FIT_SURPLUS };
@@ -103,7 +85,7 @@ static int check_numload(const struct dn_net *net, const char *path)
 		if (l->numload > p->shape[0])
 			return dn_fail(-EINVAL, "%s: layer %d (%s): numload=%lld, but %s has %lld filters", path, l->index,
 				       l->ops->name, (long long)l->numload, p->name, (long long)p->shape[0]);
-		if (l->numload < p->shape[0] && is_flipped(l))
+		if (l->numload < p->shape[0] && p->file_flipped)
 			return dn_fail(-ENOTSUP, "%s: layer %d (%s): numload together with flipped=1 is not supported", path,
 				       l->index, l->ops->name);
 	}

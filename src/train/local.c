@@ -307,7 +307,7 @@ static int local_after_backward(void *self, struct dn_block *b, const struct dn_
 		if (!acc)
 			continue;
 		if (s->complete[b->index])
-			err = s->be->axpby(net->compute, p->n, 1.0f, p->grad, 1.0f, acc);
+			err = s->be->axpby(net->compute, DN_F32, p->n, 1.0f, p->grad, 1.0f, acc);
 		else
 			err = s->be->copy(net->compute, acc, p->grad, (size_t)p->n * sizeof(float));
 		if (err)
@@ -327,7 +327,7 @@ static int local_stats(void *self, struct dn_net *net)
 
 		if (!p->stat)
 			continue;
-		err = s->be->axpby(net->compute, p->n, DN_ROLLING_NEW, p->stat, DN_ROLLING_KEEP, p->value);
+		err = s->be->axpby(net->compute, DN_F32, p->n, DN_ROLLING_NEW, p->stat, DN_ROLLING_KEEP, p->value);
 		if (err)
 			return err;
 	}

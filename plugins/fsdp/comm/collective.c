@@ -172,20 +172,13 @@ int fsdp_reduce_init(struct fsdp_reduce *r, struct fsdp_channel *ch, const struc
 	r->staging = staging;
 	r->piece_bytes = piece_bytes;
 	r->req = dn_calloc((size_t)ch->world * 4, sizeof(*r->req));
-	r->parts = dn_calloc((size_t)ch->world, sizeof(*r->parts));
-	if (!r->req || !r->parts) {
-		fsdp_reduce_fini(r);
-		return -ENOMEM;
-	}
-	return 0;
+	return r->req ? 0 : -ENOMEM;
 }
 
 void fsdp_reduce_fini(struct fsdp_reduce *r)
 {
 	dn_free(r->req);
-	dn_free((void *)r->parts);
 	r->req = NULL;
-	r->parts = NULL;
 }
 
 static int reduce_post(struct fsdp_reduce *r)
@@ -213,11 +206,16 @@ static int reduce_post(struct fsdp_reduce *r)
 static int reduce_sum(struct fsdp_reduce *r)
 {
 	int64_t at = r->summed * piece_floats(r);
-	int err;
+	const struct dn_parts parts = {
+		.type = DN_F32,
+		.n = r->ch->world,
+		.own = r->ch->rank,
+		.mine = r->in + r->ch->rank * r->len + at,
+		.others = r->staging + (r->summed % 2) * (r->ch->world - 1) * piece_floats(r),
+		.stride_bytes = r->piece_bytes,
+	};
+	int err = r->be->sum_tree(r->st, piece_len(r, r->summed), &parts, r->out + at, r->acc);
 
-	for (int q = 0; q < r->ch->world; q++)
-		r->parts[q] = q == r->ch->rank ? r->in + q * r->len + at : piece_staging(r, r->summed, q);
-	err = r->be->sum_tree(r->st, piece_len(r, r->summed), r->ch->world, r->parts, r->out + at, r->acc);
 	if (!err)
 		r->summed++;
 	return err;

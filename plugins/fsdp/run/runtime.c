@@ -256,19 +256,19 @@ static int stats_apply(struct fsdp_stats_run *s)
 	float *sum;
 
 	if (world > 1) {
+		const struct dn_parts parts = { DN_F32, world, rt->rank, stats, s->x.in, (size_t)n * sizeof(float) };
+
 		sum = s->x.in + (world - 1) * n;
-		for (int q = 0; q < world; q++)
-			s->parts[q] = q == rt->rank ? stats : s->x.in + (q < rt->rank ? q : q - 1) * n;
-		err = rt->be->sum_tree(st, n, world, s->parts, sum, false);
+		err = rt->be->sum_tree(st, n, &parts, sum, false);
 		if (!err)
-			err = rt->be->axpby(st, n, 1.0f / (float)world, sum, 0, sum);
+			err = rt->be->axpby(st, DN_F32, n, 1.0f / (float)world, sum, 0, sum);
 		mean = sum;
 	}
 	for (int i = 0; i < rt->net->n_params && !err; i++) {
 		struct dn_param *p = rt->net->params[i];
 
 		if (p->stat)
-			err = rt->be->axpby(st, p->n, DN_ROLLING_NEW, mean + (p->stat - stats), DN_ROLLING_KEEP, p->value);
+			err = rt->be->axpby(st, DN_F32, p->n, DN_ROLLING_NEW, mean + (p->stat - stats), DN_ROLLING_KEEP, p->value);
 	}
 	return err;
 }
@@ -515,9 +515,6 @@ static int make_stats(struct fsdp_runtime *rt, struct fsdp_channel *reduce)
 	rt->stats.rt = rt;
 	snprintf(rt->stats.label, sizeof(rt->stats.label), "exchange of batch statistics up to block %s",
 		 rt->plan->blocks[rt->plan->stats_block].name);
-	rt->stats.parts = dn_calloc((size_t)rt->plan->grid.world, sizeof(*rt->stats.parts));
-	if (!rt->stats.parts)
-		return -ENOMEM;
 	return fsdp_exchange_init(&rt->stats.x, reduce, at(rt, fsdp_place_stats(rt->plan)),
 				  at(rt, fsdp_place_staging(rt->plan, FSDP_STAGE_STATS, false)), rt->plan->n_stats);
 }
@@ -568,7 +565,6 @@ void fsdp_runtime_fini(struct fsdp_runtime *rt)
 		fsdp_reduce_fini(&rt->blocks[i].reduce);
 	}
 	fsdp_exchange_fini(&rt->stats.x);
-	dn_free((void *)rt->stats.parts);
 	fsdp_limiter_fini(&rt->limiter);
 	dn_free(rt->events);
 	dn_free(rt->blocks);

@@ -25,7 +25,6 @@ struct fsdp_block_run { /* what a block does at run time */
 struct fsdp_stats_run { /* statistics of all blocks: exchange, mean, rolling update */
 	struct fsdp_exchange x;
 	struct fsdp_runtime *rt;
-	const float **parts; /* [world] */
 	char label[112];
 };
 

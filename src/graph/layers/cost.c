@@ -7,7 +7,7 @@
 struct cost {
 	enum dn_cost kind;
 	double scale;
-	float *scratch; /* delta of a pass that does not learn */
+	void *scratch; /* delta of a pass that does not learn */
 };
 
 static const struct {
@@ -58,8 +58,6 @@ static int cost_setup(struct dn_layer *l, struct dn_section *s)
 	l->truths = l->inputs;
 	l->has_cost = true;
 	l->seeds_delta = true;
-	l->passes_input = true;
-	l->no_consumer = true;
 	return layer_loss_setup(l, &co->scratch);
 }
 
@@ -79,6 +77,8 @@ const struct dn_layer_ops cost_layer = {
 	.name = "cost",
 	.summary = "a loss on the output of the layer before",
 	.keys = keys,
+	.passes_input = true,
+	.no_consumer = true,
 	.setup = cost_setup,
 	.forward = cost_forward,
 	.backward = cost_backward,
