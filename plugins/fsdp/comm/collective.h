@@ -47,7 +47,7 @@ struct fsdp_reduce {
 	uint64_t sent_bytes;	  /* of the last run */
 	/* private */
 	struct fsdp_request *req; /* [2 sets][world][send, recv] */
-	int64_t next, summed; /* pieces posted, pieces summed */
+	int64_t next, summed;	  /* pieces posted, pieces summed */
 };
 int fsdp_reduce_init(struct fsdp_reduce *r, struct fsdp_channel *ch, const struct dn_backend *be, struct dn_stream *st,
 		     float *staging, size_t piece_bytes);
