@@ -2,6 +2,7 @@
  * of the ranks.
  */
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -182,7 +183,6 @@ struct number {
 /* Most numbers of most sums are zero: a step sums one place a rank for faults. */
 static int sum_say(struct fsdp_control *c, const char *what, const double *x, int n)
 {
-	static const double zero = 0;
 	size_t bytes = (size_t)n * sizeof(*x), few = FEW_NUMBERS * sizeof(struct number), at = sizeof(uint32_t);
 	const uint32_t count = (uint32_t)n;
 	int err = text_room(c, at + bytes);
@@ -193,7 +193,7 @@ static int sum_say(struct fsdp_control *c, const char *what, const double *x, in
 	for (int i = 0; i < n && at - sizeof(count) < bytes; i++) {
 		const struct number v = { (uint32_t)i, x[i] };
 
-		if (!memcmp(&x[i], &zero, sizeof(zero))) /* not -0.0 */
+		if (x[i] == 0 && !signbit(x[i]))
 			continue;
 		if (at - sizeof(count) + sizeof(v) < bytes)
 			memcpy(c->text + at, &v, sizeof(v));

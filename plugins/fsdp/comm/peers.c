@@ -40,7 +40,7 @@ int fsdp_peers_open(struct fsdp_peers *p, const struct fsdp_host *h, const struc
 
 void fsdp_peers_close(struct fsdp_peers *p)
 {
-	for (int i = 0; i < p->n; i++)
+	for (int i = 0; p->peer && i < p->n; i++)
 		if (p->peer[i].fd >= 0)
 			(void)close(p->peer[i].fd);
 	dn_free(p->peer);

@@ -293,8 +293,9 @@ err_free:
 
 int fsdp_watch_peers(struct fsdp_watch *w, const struct fsdp_host *h)
 {
+	const struct pollfd wake = { .fd = w->wake, .events = POLLIN };
 	struct fsdp_peers peers;
-	int err = fsdp_peers_open(&peers, h, &w->only_wake);
+	int err = fsdp_peers_open(&peers, h, &wake);
 
 	if (err)
 		return err;
