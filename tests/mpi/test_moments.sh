@@ -5,8 +5,9 @@
 . "$(dirname "$0")/lib.bash"
 moments=${MOMENTS:-2}
 cfg=$tmp/net.cfg
-RANDOM=${SEED:-$$}
-echo "SEED=$RANDOM MOMENTS=$moments"
+seed=${SEED:-$$}
+RANDOM=$seed
+echo "SEED=$seed MOMENTS=$moments"
 seen=0 named=0 blocks=0
 
 rank_pid() {
