@@ -18,7 +18,7 @@ __attribute__((unused)) static struct rig rig_open(const char *name, int threads
 	r.be = dn_backend_find(name);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(r.be);
 	CHECK_OK_FATAL(r.be->open(DN_CPU(threads), &r.dev));
-	CHECK_OK_FATAL(r.be->stream_create(r.dev, DN_STREAM_COMPUTE, "compute", &r.st));
+	CHECK_OK_FATAL(r.be->stream_create(r.dev, DN_STREAM_COMPUTE, "compute", 0, &r.st));
 	return r;
 }
 

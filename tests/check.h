@@ -11,6 +11,14 @@
 #include <string.h>
 #include "base/status.h"
 
+/* the back end that a suite runs over: @name, unless DARKNET_TEST_BACKEND says another (make test-far) */
+static inline const char *check_backend(const char *name)
+{
+	const char *other = getenv("DARKNET_TEST_BACKEND");
+
+	return other && *other ? other : name;
+}
+
 struct check_case {
 	const char *name;
 	void (*fn)(void);

@@ -1,4 +1,5 @@
-/* Nets from cfg texts for tests: parse, build on a backend, local store, initial values. */
+/* Nets from cfg texts for tests: parse, build on a backend, local store, initial values.
+ * Tensors are device memory: tests look at them with peek() and change them with poke(). */
 #ifndef DN_TESTS_NET_HELP_H
 #define DN_TESTS_NET_HELP_H
 #include <errno.h>
@@ -22,9 +23,15 @@ struct net_help {
 
 /* The pass that a test makes over a net: found by the net, so that a test may change it between passes. */
 #define NET_HELP_MAX 64
+#define NET_HELP_PEEKS 4096
 static struct {
 	struct dn_net *net;
 	struct dn_pass pass;
+	struct dn_window window;
+	int n_copies;
+	float *copies[NET_HELP_PEEKS]; /* what peek() gave, until the net is closed */
+	int n_pinned;
+	float *pinned[16];
 } net_help_passes[NET_HELP_MAX];
 
 __attribute__((unused)) static struct dn_pass *pass_of(const struct dn_net *net)
@@ -37,20 +44,114 @@ __attribute__((unused)) static struct dn_pass *pass_of(const struct dn_net *net)
 
 static void net_help_pass(struct net_help *t, struct dn_pass pass)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* nets are built on several threads at once */
-	bool found = false;
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* ranks are threads */
+	int i = 0;
 
 	pthread_mutex_lock(&lock);
-	for (int i = 0; i < NET_HELP_MAX && !found; i++) {
-		found = !net_help_passes[i].net;
-		if (found) {
-			net_help_passes[i].net = t->net;
-			net_help_passes[i].pass = pass;
-		}
-	}
+	while (i < NET_HELP_MAX && net_help_passes[i].net)
+		i++;
+	if (i < NET_HELP_MAX)
+		net_help_passes[i].net = t->net;
 	pthread_mutex_unlock(&lock);
-	if (!found)
-		CU_FAIL_FATAL("too many nets at once");
+	CU_ASSERT_FATAL(i < NET_HELP_MAX);
+	net_help_passes[i].pass = pass;
+	net_help_passes[i].n_copies = net_help_passes[i].n_pinned = 0;
+	CHECK_OK_FATAL(dn_window_init(&net_help_passes[i].window, t->net->dev, 1 << 14));
+}
+
+static void net_help_forget(const struct dn_net *net)
+{
+	for (int i = 0; i < NET_HELP_MAX; i++) {
+		if (net_help_passes[i].net != net)
+			continue;
+		for (int k = 0; k < net_help_passes[i].n_copies; k++)
+			dn_free(net_help_passes[i].copies[k]);
+		for (int k = 0; k < net_help_passes[i].n_pinned; k++)
+			net->dev->be->free_host(net->dev, net_help_passes[i].pinned[k]);
+		dn_window_fini(&net_help_passes[i].window);
+		net_help_passes[i].net = NULL;
+	}
+}
+
+static struct dn_window *net_help_window(const struct dn_net *net)
+{
+	for (int i = 0; i < NET_HELP_MAX; i++)
+		if (net_help_passes[i].net == net)
+			return &net_help_passes[i].window;
+	CU_FAIL_FATAL("no such net");
+	return NULL;
+}
+
+/* elements [0, n) of a tensor of @net after all that is queued */
+__attribute__((unused)) static void peek_into(const struct dn_net *net, const float *x, int64_t n, float *out)
+{
+	CHECK_OK_FATAL(dn_window_read(net_help_window(net), net->compute, x, n, out));
+}
+
+/* the same, valid until the net is closed; where the host may touch tensors the tensor itself */
+__attribute__((unused)) static const float *peek(const struct dn_net *net, const float *x, int64_t n)
+{
+	for (int i = 0; i < NET_HELP_MAX; i++) {
+		float *copy;
+
+		if (net_help_passes[i].net != net)
+			continue;
+		if (!net_help_passes[i].window.host)
+			return x;
+		CU_ASSERT_FATAL(net_help_passes[i].n_copies < NET_HELP_PEEKS);
+		copy = dn_alloc(sizeof(float) * (size_t)n);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
+		net_help_passes[i].copies[net_help_passes[i].n_copies++] = copy;
+		peek_into(net, x, n, copy);
+		return copy;
+	}
+	CU_FAIL_FATAL("no such net");
+	return NULL;
+}
+
+__attribute__((unused)) static const float *peek_output(const struct dn_net *net, int layer)
+{
+	const struct dn_layer *l = &net->layers[layer];
+
+	return peek(net, l->output, l->batch * l->outputs);
+}
+
+__attribute__((unused)) static void poke(const struct dn_net *net, float *x, int64_t n, const float *in)
+{
+	CHECK_OK_FATAL(dn_window_write(net_help_window(net), net->compute, x, n, in));
+}
+
+__attribute__((unused)) static void poke_one(const struct dn_net *net, float *x, float v)
+{
+	poke(net, x, 1, &v);
+}
+
+/* @n floats that may be the input or the truth of a pass, until the net is closed */
+__attribute__((unused)) static float *pinned(const struct net_help *t, int64_t n)
+{
+	float *x;
+
+	for (int i = 0; i < NET_HELP_MAX; i++) {
+		if (net_help_passes[i].net != t->net)
+			continue;
+		CU_ASSERT_FATAL(net_help_passes[i].n_pinned < 16);
+		CHECK_OK_FATAL(t->dev->be->alloc_host(t->dev, DN_MEM_HOST, sizeof(*x) * (size_t)n, (void **)&x));
+		net_help_passes[i].pinned[net_help_passes[i].n_pinned++] = x;
+		return x;
+	}
+	CU_FAIL_FATAL("no such net");
+	return NULL;
+}
+
+/* every byte 0xff, which is NaN: what is read before it is written shows */
+static void poison(const struct dn_net *net, void *x, size_t bytes)
+{
+	const int64_t n = (int64_t)(bytes / sizeof(float)), most = 1 << 12;
+	float nan[1 << 12];
+
+	memset(nan, 0xff, sizeof(nan));
+	for (int64_t at = 0; at < n; at += most)
+		poke(net, (float *)x + at, n - at < most ? n - at : most, nan);
 }
 
 /* of the last pass */
@@ -74,7 +175,7 @@ static void net_help_sink(void *arg, const char *line)
 static int net_help_build(struct net_help *t, const char *backend, const char *text, const struct dn_net_options *opt)
 {
 	const struct dn_net_options def = { .world = 1, .train = true, .seed = 7 };
-	const struct dn_backend *be = dn_backend_find(backend);
+	const struct dn_backend *be = dn_backend_find(check_backend(backend));
 	int err;
 
 	memset(t, 0, sizeof(*t));
@@ -103,14 +204,13 @@ static void net_help_close(struct net_help *t)
 	dn_log_sink(NULL, NULL);
 	if (!t->dev)
 		return;
-	for (int i = 0; i < NET_HELP_MAX; i++)
-		if (net_help_passes[i].net == t->net)
-			net_help_passes[i].net = NULL;
+	dn_net_drain(t->net);
+	net_help_forget(t->net);
+	t->dev->be->free_host(t->dev, t->input);
+	t->dev->be->free_host(t->dev, t->truth);
 	dn_net_destroy(t->net);
 	dn_cfg_destroy(t->cfg);
 	t->dev->be->close(t->dev);
-	dn_free(t->input);
-	dn_free(t->truth);
 	t->dev = NULL;
 }
 
@@ -130,32 +230,21 @@ __attribute__((unused)) static int net_help_ready(struct net_help *t, bool one_h
 		err = dn_net_init_values(net);
 	if (err)
 		return err;
-	t->input = dn_alloc_region(DN_MEM_HOST, sizeof(float) * (size_t)n);
-	t->truth = dn_alloc_region(DN_MEM_HOST, sizeof(float) * (size_t)m);
-	if (!t->input || !t->truth)
-		return -ENOMEM;
+	err = t->dev->be->alloc_host(t->dev, DN_MEM_HOST, sizeof(float) * (size_t)n, (void **)&t->input);
+	if (!err)
+		err = t->dev->be->alloc_host(t->dev, DN_MEM_HOST, sizeof(float) * (size_t)m, (void **)&t->truth);
+	if (err)
+		return err;
 	for (int64_t i = 0; i < n; i++)
 		t->input[i] = (float)(2 * dn_rng_uniform(1, 1, (uint64_t)i) - 1);
 	for (int64_t i = 0; i < m; i++)
 		t->truth[i] = one_hot ? 0 : (float)dn_rng_uniform(1, 2, (uint64_t)i);
 	for (int64_t i = 0; i < net->local && one_hot; i++)
 		t->truth[i * net->truths + (int64_t)dn_rng_below(1, 3, (uint64_t)i, (uint64_t)net->truths)] = 1;
-	/* NaN everywhere: what is read before it is written shows */
-	memset(net->arena, 0xff, net->activations_bytes);
-	if (net->workspace)
-		memset(net->workspace, 0xff, net->workspace_bytes);
+	poison(net, net->arena, net->activations_bytes);
+	poison(net, net->workspace, net->workspace ? net->workspace_bytes : 0);
 	*pass_of(net) = (struct dn_pass){ .phase = net->opt.train ? DN_TRAIN : DN_INFER, .input = t->input, .truth = t->truth };
 	return 0;
 }
 
-/* floats of a layer, where the host reaches device memory */
-__attribute__((unused)) static float *output_of(const struct dn_net *net, int layer)
-{
-	return net->layers[layer].output;
-}
-
-__attribute__((unused)) static float *delta_of(const struct dn_net *net, int layer)
-{
-	return net->layers[layer].delta;
-}
 #endif

@@ -74,8 +74,8 @@ static void failed_allocations_leak_nothing(void)
 		struct dn_conv *cv = NULL;
 
 		dn_mem_fail_at(n);
-		passed = !be->open(DN_CPU(1), &dev) && !be->stream_create(dev, DN_STREAM_COMM, "s", &st) &&
-			 !be->event_create(dev, "e", &ev) && !be->conv_create(dev, &d, &cv);
+		passed = !be->open(DN_CPU(1), &dev) && !be->stream_create(dev, DN_STREAM_COMM, "s", 64, &st) &&
+			 !be->event_create(dev, "e", 64, &ev) && !be->conv_create(dev, &d, &cv);
 		dn_mem_fail_at(0);
 		be->conv_destroy(cv);
 		be->event_destroy(ev);

@@ -291,7 +291,7 @@ static void sum_tree_adds_in_the_fixed_order(void)
 			struct rig r = rig_open((*b)->name, 2);
 			struct dn_stream *comm = NULL, *st;
 
-			CHECK_OK_FATAL(r.be->stream_create(r.dev, DN_STREAM_COMM, "reduce", &comm));
+			CHECK_OK_FATAL(r.be->stream_create(r.dev, DN_STREAM_COMM, "reduce", 64, &comm));
 			st = kind ? comm : r.st;
 			for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++)
 				for (int parts = 1; parts <= 9; parts++)

@@ -64,10 +64,10 @@ static struct comm_rig comm_open(void)
 {
 	struct comm_rig c = { .r = rig_open("cpu", 1) };
 
-	CHECK_OK_FATAL(c.r.be->stream_create(c.r.dev, DN_STREAM_COMM, "gather", &c.a));
-	CHECK_OK_FATAL(c.r.be->stream_create(c.r.dev, DN_STREAM_COMM, "reduce", &c.b));
-	CHECK_OK_FATAL(c.r.be->event_create(c.r.dev, "e", &c.e));
-	CHECK_OK_FATAL(c.r.be->event_create(c.r.dev, "f", &c.f));
+	CHECK_OK_FATAL(c.r.be->stream_create(c.r.dev, DN_STREAM_COMM, "gather", 4096, &c.a));
+	CHECK_OK_FATAL(c.r.be->stream_create(c.r.dev, DN_STREAM_COMM, "reduce", 64, &c.b));
+	CHECK_OK_FATAL(c.r.be->event_create(c.r.dev, "e", 64, &c.e));
+	CHECK_OK_FATAL(c.r.be->event_create(c.r.dev, "f", 64, &c.f));
 	c.r.be->set_timeout(c.r.dev, 60000); /* a fault ends the test, not the patience of whoever runs it */
 	return c;
 }
@@ -258,7 +258,7 @@ static void close_and_destroy_do_not_wait_for_a_hanging_task(void)
 	start = dn_now_ns();
 	c.r.be->stream_destroy(c.a);
 	CHECK_FAILS(c.r.be->event_wait(c.e), -ECANCELED, "stream gather was destroyed");
-	CHECK_OK_FATAL(c.r.be->stream_create(c.r.dev, DN_STREAM_COMM, "gather", &c.a));
+	CHECK_OK_FATAL(c.r.be->stream_create(c.r.dev, DN_STREAM_COMM, "gather", 4096, &c.a));
 	CHECK_OK(submit(&c.r, c.a, &p));
 	comm_close(&c);
 	CU_ASSERT(dn_now_ns() - start < 5000000000); /* it would be for ever */

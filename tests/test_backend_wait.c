@@ -44,9 +44,9 @@ static int wait_behind(int n, int64_t ms, bool hangs)
 	CU_ASSERT_FATAL(n <= 32);
 	CHECK_OK_FATAL(dn_backend_find(names[hangs])->open(DN_CPU(1), &dev));
 	dev->be->set_timeout(dev, TIMEOUT_MS);
-	CHECK_OK_FATAL(dev->be->stream_create(dev, DN_STREAM_COMM, "gather", &comm));
-	CHECK_OK_FATAL(dev->be->stream_create(dev, DN_STREAM_COMPUTE, "compute", &compute));
-	CHECK_OK_FATAL(dev->be->event_create(dev, "gather:b", &ev));
+	CHECK_OK_FATAL(dev->be->stream_create(dev, DN_STREAM_COMM, "gather", 64, &comm));
+	CHECK_OK_FATAL(dev->be->stream_create(dev, DN_STREAM_COMPUTE, "compute", 64, &compute));
+	CHECK_OK_FATAL(dev->be->event_create(dev, "gather:b", 8, &ev));
 	for (int i = 0; i < n; i++) {
 		struct dn_task t = { slow_start, slow_poll, slow_describe, &tasks[i], "gather of block b" };
 

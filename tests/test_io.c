@@ -64,11 +64,11 @@ static const char *write_file(const char *name, int major, int minor, int seen_b
 	return path;
 }
 
-static float *values(struct dn_net *net, const char *name)
+static const float *values(struct dn_net *net, const char *name)
 {
 	for (int i = 0; i < net->n_params; i++)
 		if (!strcmp(net->params[i]->name, name))
-			return net->params[i]->value;
+			return peek(net, net->params[i]->value, net->params[i]->n);
 	CU_FAIL_FATAL("no such param");
 	return NULL;
 }
@@ -134,7 +134,7 @@ static void versions_above_1000_hold_dense_weights_transposed(void)
 {
 	struct net_help t;
 	struct dn_weights_info in;
-	float *w;
+	const float *w;
 
 	open_net(&t, small, false);
 	CHECK_OK_FATAL(dn_weights_load(t.net, write_file("a", 1001, 0, 4, 5, ALL_FLOATS, 0), -1, false, &in));
@@ -339,15 +339,17 @@ static void large_dense_weights_are_read_in_pieces(void)
 {
 	static const char cfg[] = "[net]\nbatch=1\ninputs=700\n[connected]\noutput=600\nactivation=linear\n" COST;
 	struct net_help t;
+	const float *w;
 	int wrong = 0;
 
 	open_net(&t, cfg, false);
 	CHECK_OK_FATAL(dn_weights_load(t.net, write_file("l", 0, 2, 8, 0, 600 + 420000, 0), -1, false, NULL));
 	check_run_of(values(t.net, "0.weights"), 420000, 601);
 	CHECK_OK_FATAL(dn_weights_load(t.net, write_file("l", 0, 2000, 4, 0, 600 + 420000, 0), -1, false, NULL));
+	w = values(t.net, "0.weights");
 	for (int r = 0; r < 600; r++)
 		for (int c = 0; c < 700; c++)
-			wrong += values(t.net, "0.weights")[r * 700 + c] != (float)(601 + c * 600 + r);
+			wrong += w[r * 700 + c] != (float)(601 + c * 600 + r);
 	CHECK_EQ(wrong, 0);
 	CHECK_OK_FATAL(dn_weights_load_rank0(t.net, path_of("l"), false, &alone, NULL));
 	CHECK_EQ(values(t.net, "0.weights")[1], 601 + 600);
@@ -431,15 +433,15 @@ static int check_all(void *arg, struct dn_param *p, int64_t at, int64_t n, float
 	return bad ? -EILSEQ : 0;
 }
 
-static int each_part(struct dn_net *net, dn_interval_fn fn)
+static int each_part(struct dn_net *net, unsigned access, dn_interval_fn fn)
 {
 	float next = 1;
 	int err = 0;
 
 	for (int i = 0; i < net->n_params && !err; i++) {
-		err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, fn, &next);
+		err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, access, fn, &next);
 		if (!err)
-			err = net->store.ops->each(net->store.self, net->params[i], DN_STATE0, fn, &next);
+			err = net->store.ops->each(net->store.self, net->params[i], DN_STATE0, access, fn, &next);
 	}
 	return err;
 }
@@ -460,7 +462,7 @@ static void save_numbered(struct net_help *t, const char *name)
 {
 	CHECK_OK_FATAL(dn_remove_tree(path_of(name)));
 	open_net(t, small, true);
-	CHECK_OK_FATAL(each_part(t->net, number_all));
+	CHECK_OK_FATAL(each_part(t->net, DN_WRITE, number_all));
 	CHECK_OK_FATAL(dn_ckpt_save(t->net, path_of(name), &state, 3, &alone, NULL));
 }
 
@@ -473,10 +475,10 @@ static void a_checkpoint_gives_back_all_that_was_saved(void)
 	float x[3];
 
 	save_numbered(&t, "c");
-	CHECK_OK_FATAL(each_part(t.net, zero_all));
+	CHECK_OK_FATAL(each_part(t.net, DN_WRITE, zero_all));
 	CHECK_OK_FATAL(dn_ckpt_open(&c, path_of("c")));
 	CHECK_OK_FATAL(dn_ckpt_load(c, t.net));
-	CHECK_OK(each_part(t.net, check_all));
+	CHECK_OK(each_part(t.net, DN_READ, check_all));
 	CU_ASSERT_EQUAL(memcmp(dn_ckpt_state_of(c), &state, sizeof(state)), 0);
 	CHECK_STR(dn_ckpt_cfg_text(c), small);
 	CHECK_STR(dn_ckpt_optimizer(c), "sgd");
@@ -559,9 +561,9 @@ static void a_failed_save_leaves_earlier_checkpoints(void)
 	}
 	CU_ASSERT_TRUE(failed > 3);
 	CHECK_EQ(dn_ckpt_newest(path_of("f")), 6);
-	CHECK_OK(each_part(t.net, zero_all));
+	CHECK_OK(each_part(t.net, DN_WRITE, zero_all));
 	CHECK_OK(load_path(t.net, path_of("f/5")));
-	CHECK_OK(each_part(t.net, check_all));
+	CHECK_OK(each_part(t.net, DN_READ, check_all));
 	net_help_close(&t);
 }
 
@@ -616,11 +618,12 @@ static void every_flipped_byte_is_found_or_harmless(void)
 			text[i] ^= (char)(1 << (i % 7));
 			err = dn_ckpt_open(&c, path_of("flip"));
 			if (!err) {
-				err = each_part(t.net, zero_all);
+				err = each_part(t.net, DN_WRITE, zero_all);
 				if (!err)
 					err = dn_ckpt_load(c, t.net);
-				if (!err && (each_part(t.net, check_all) || memcmp(dn_ckpt_state_of(c), &state, sizeof(state)) ||
-					     strcmp(dn_ckpt_cfg_text(c), small))) {
+				if (!err &&
+				    (each_part(t.net, DN_READ, check_all) || memcmp(dn_ckpt_state_of(c), &state, sizeof(state)) ||
+				     strcmp(dn_ckpt_cfg_text(c), small))) {
 					fprintf(stderr, "%s: byte %zu: damage was not found\n", files[k], i);
 					CU_FAIL("damage was not found");
 				}
@@ -825,7 +828,7 @@ static void a_param_frozen_when_saved_resumes_with_zero_state(void)
 	CHECK_OK_FATAL(dn_ckpt_save(t.net, path_of("z"), &state, 3, &alone, NULL));
 	net_help_close(&t);
 	open_net(&t, small, true);
-	CHECK_OK_FATAL(each_part(t.net, number_all));
+	CHECK_OK_FATAL(each_part(t.net, DN_WRITE, number_all));
 	CHECK_OK(load_path(t.net, path_of("z")));
 	net_help_close(&t);
 }

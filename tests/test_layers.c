@@ -241,15 +241,18 @@ static double loss_of(struct dn_net *net)
 
 static double slope(struct dn_net *net, float *x, float step)
 {
-	const float x0 = *x;
 	double up, down;
-	volatile float hi = x0 + step, lo = x0 - step;
+	volatile float hi, lo;
+	float x0;
 
-	*x = hi;
+	peek_into(net, x, 1, &x0);
+	hi = x0 + step;
+	lo = x0 - step;
+	poke_one(net, x, hi);
 	up = loss_of(net);
-	*x = lo;
+	poke_one(net, x, lo);
 	down = loss_of(net);
-	*x = x0;
+	poke_one(net, x, x0);
 	return (up - down) / ((double)hi - (double)lo);
 }
 
@@ -272,22 +275,24 @@ static void check_gradient(const struct grad_case *g)
 	CHECK_OK(dn_net_backward(net, pass_of(net)));
 	for (int i = 0; i < net->n_params; i++) {
 		struct dn_param *p = net->params[i];
+		const float *grad;
 		double most = 0;
 
 		if (p->role != DN_TRAINED)
 			continue;
+		grad = peek(net, p->grad, p->n);
 		for (int64_t e = 0; e < p->n; e++)
-			most = fmax(most, fabs(p->grad[e]));
+			most = fmax(most, fabs(grad[e]));
 		for (int64_t e = 0; e < p->n; e++) {
 			const double tol = 4e-3 * fmax(most, .05);
 			double want = -slope(net, &p->value[e], 1.f / 128) * g->half;
 
-			if (fabs(want - p->grad[e]) > tol)
+			if (fabs(want - grad[e]) > tol)
 				want = -slope(net, &p->value[e], 1.f / 1024) * g->half;
-			if (fabs(want - p->grad[e]) > tol)
+			if (fabs(want - grad[e]) > tol)
 				fprintf(stderr, "%s: %s[%d]: gradient %.6g, difference quotient %.6g (largest %.3g)\n", g->name,
-					p->name, (int)e, p->grad[e], want, most);
-			CU_ASSERT(fabs(want - p->grad[e]) <= tol);
+					p->name, (int)e, grad[e], want, most);
+			CU_ASSERT(fabs(want - grad[e]) <= tol);
 		}
 		/* all zero: only the layer that nobody reads, and biases in front of a batch-norm */
 		if (!strcmp(g->name, "unread_layer") && p->layer->index == 1)
@@ -329,7 +334,7 @@ static void compare_backends(const char *text, bool one_hot)
 	for (int i = 0; i < a.net->n_layers; i++) {
 		struct dn_layer *l = &a.net->layers[i];
 
-		CHECK_CLOSE(l->output, b.net->layers[i].output, l->batch * l->outputs, 2e-5);
+		CHECK_CLOSE(peek_output(a.net, i), peek_output(b.net, i), l->batch * l->outputs, 2e-5);
 	}
 	CU_ASSERT(fabs(net_loss(a.net) - net_loss(b.net)) <= 2e-5 * fabs(net_loss(b.net)));
 	CHECK_OK(dn_net_backward(a.net, pass_of(a.net)));
@@ -338,12 +343,13 @@ static void compare_backends(const char *text, bool one_hot)
 		struct dn_param *p = a.net->params[i];
 		struct dn_param *q = b.net->params[i];
 
-		if (p->role == DN_TRAINED && largest(q->grad, p->n) < 1e-6) {
-			CU_ASSERT(largest(p->grad, p->n) < 1e-6); /* biases in front of a batch-norm: rounding only */
+		if (p->role == DN_TRAINED && largest(peek(b.net, q->grad, p->n), p->n) < 1e-6) {
+			CU_ASSERT(largest(peek(a.net, p->grad, p->n), p->n) <
+				  1e-6); /* biases in front of a batch-norm: rounding only */
 		} else if (p->role == DN_TRAINED) {
-			CHECK_CLOSE(p->grad, q->grad, p->n, 2e-4);
+			CHECK_CLOSE(peek(a.net, p->grad, p->n), peek(b.net, q->grad, p->n), p->n, 2e-4);
 		} else {
-			CHECK_CLOSE(p->stat, q->stat, p->n, 2e-5);
+			CHECK_CLOSE(peek(a.net, p->stat, p->n), peek(b.net, q->stat, p->n), p->n, 2e-5);
 		}
 	}
 	net_help_close(&a);
@@ -409,7 +415,8 @@ static void spread_statistics(struct dn_net *net)
 {
 	for (int i = 0; i < net->n_params; i++)
 		for (int64_t e = 0; e < net->params[i]->n && net->params[i]->role == DN_BUFFER; e++)
-			net->params[i]->value[e] = (float)(.5 + dn_rng_uniform(3, net->params[i]->id, (uint64_t)e));
+			poke_one(net, &net->params[i]->value[e],
+				 (float)(.5 + dn_rng_uniform(3, net->params[i]->id, (uint64_t)e)));
 	net->values_version++;
 }
 
@@ -438,7 +445,7 @@ static void inference_equals_validation_inside_a_training_net(void)
 		CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
 		CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 		/* packed weights may take another kernel: summation order only */
-		CHECK_CLOSE(b.net->layers[b.net->output_layer].output, a.net->layers[a.net->output_layer].output,
+		CHECK_CLOSE(peek_output(b.net, b.net->output_layer), peek_output(a.net, a.net->output_layer),
 			    a.net->local * a.net->truths, 1e-5);
 		CU_ASSERT(fabs(net_loss(a.net) - net_loss(b.net)) <= 1e-5 * net_loss(a.net));
 		net_help_close(&a);
@@ -463,12 +470,14 @@ static void packed_weights_follow_the_values(void)
 	p = a.net->params[a.net->layers[1].first_param + 4];
 	q = b.net->params[b.net->layers[1].first_param + 4];
 	CHECK_STR(p->name, "1.weights");
-	for (int64_t e = 0; e < p->n; e++)
-		p->value[e] = q->value[e] = .01f * (float)(e % 17 - 8);
+	for (int64_t e = 0; e < p->n; e++) {
+		poke_one(a.net, &p->value[e], .01f * (float)(e % 17 - 8));
+		poke_one(b.net, &q->value[e], .01f * (float)(e % 17 - 8));
+	}
 	a.net->values_version++;
 	CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
 	CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
-	CHECK_BITS(a.net->layers[7].output, b.net->layers[7].output, sizeof(float) * (size_t)(2 * 5));
+	CHECK_BITS(peek_output(a.net, 7), peek_output(b.net, 7), sizeof(float) * (size_t)(2 * 5));
 	net_help_close(&a);
 	net_help_close(&b);
 }
@@ -490,15 +499,15 @@ static void softmax_delta_ignores_the_temperature_and_cost_adds_to_it(void)
 	CHECK_EQ(net->output_layer, 1);
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	for (int i = 0; i < 12; i++) {
-		const float *x = output_of(net, 0) + i / 3 * 3;
+		const float *x = peek_output(net, 0) + i / 3 * 3;
 		double sum = exp(x[0] / 2.) + exp(x[1] / 2.) + exp(x[2] / 2.);
 		double p = exp(x[i % 3] / 2.) / sum;
 
-		CU_ASSERT(fabs(output_of(net, 1)[i] - p) < 1e-6);
+		CU_ASSERT(fabs(peek_output(net, 1)[i] - p) < 1e-6);
 		want[i] = (float)(4 * (t.truth[i] - p)); /* once from softmax, three times from cost */
 	}
 	CHECK_OK(dn_net_backward(net, pass_of(net)));
-	CHECK_CLOSE(net->layers[0].delta, want, 12, 1e-5); /* float32 rounding of two sums */
+	CHECK_CLOSE(peek(net, net->layers[0].delta, 12), want, 12, 1e-5); /* float32 rounding of two sums */
 	net_help_close(&t);
 }
 
@@ -516,7 +525,7 @@ static void loss_is_the_mean_over_the_layers_that_own_one(void)
 	net = t.net;
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
 	for (int i = 0; i < 8; i++) {
-		double p = output_of(net, 2)[i];
+		double p = peek_output(net, 2)[i];
 
 		ce -= t.truth[i] > 0 ? log(p) : 0;
 		sse += (t.truth[i] - p) * (t.truth[i] - p);
@@ -549,9 +558,9 @@ static void batch_norm_gives_the_unbiased_variance_to_the_rolling_statistics(voi
 			for (int64_t i = 0; i < n; i++)
 				v += pow(t.input[(i / 30 * 4 + c) * 30 + i % 30] - m, 2);
 			v /= (double)(n - 1);
-			CU_ASSERT(fabs(t.net->params[1]->stat[c] - m) < 1e-6);
-			CU_ASSERT(fabs(t.net->params[2]->stat[c] - v) < 1e-6);
-			CU_ASSERT(t.net->params[1]->value[c] == 0); /* the store moves it, not the layer */
+			CU_ASSERT(fabs(*peek(t.net, &t.net->params[1]->stat[c], 1) - m) < 1e-6);
+			CU_ASSERT(fabs(*peek(t.net, &t.net->params[2]->stat[c], 1) - v) < 1e-6);
+			CU_ASSERT(*peek(t.net, &t.net->params[1]->value[c], 1) == 0); /* the store moves it, not the layer */
 		}
 		net_help_close(&t);
 	}
@@ -574,10 +583,10 @@ static void frozen_batch_norm_uses_and_keeps_the_rolling_statistics(void)
 	CU_ASSERT_PTR_NULL(net->layers[0].delta);
 	pass_of(net)->phase = DN_INFER;
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
-	memcpy(first, net->layers[0].output, sizeof(first));
+	memcpy(first, peek_output(net, 0), sizeof(first));
 	pass_of(net)->phase = DN_TRAIN;
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
-	CHECK_BITS(net->layers[0].output, first, sizeof(first));
+	CHECK_BITS(peek_output(net, 0), first, sizeof(first));
 	CHECK_OK(dn_net_backward(net, pass_of(net)));
 	net_help_close(&t);
 }
@@ -598,7 +607,7 @@ static void dropout_follows_seed_layer_and_global_image(void)
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	y = dn_alloc(200 * sizeof(float));
 	CU_ASSERT_PTR_NOT_NULL_FATAL(y);
-	memcpy(y, t.net->layers[0].output, 200 * sizeof(float));
+	memcpy(y, peek_output(t.net, 0), 200 * sizeof(float));
 	for (int i = 0; i < 200; i++) {
 		zeros += y[i] == 0;
 		CU_ASSERT(y[i] == 0 || fabs(y[i] - 1 / .7) < 1e-6);
@@ -606,10 +615,10 @@ static void dropout_follows_seed_layer_and_global_image(void)
 	CU_ASSERT(zeros > 30 && zeros < 90); /* 60 expected, 4.6 sigma */
 	pass_of(t.net)->first_image = 10;    /* images 10 and 11 were the third and fourth before */
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-	CHECK_BITS(t.net->layers[0].output, y + 100, 100 * sizeof(float));
+	CHECK_BITS(peek_output(t.net, 0), y + 100, 100 * sizeof(float));
 	pass_of(t.net)->phase = DN_INFER;
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-	CHECK_BITS(t.net->layers[0].output, t.input, 200 * sizeof(float));
+	CHECK_BITS(peek_output(t.net, 0), t.input, 200 * sizeof(float));
 	dn_free(y);
 	net_help_close(&t);
 }
@@ -627,7 +636,7 @@ static void route_to_a_layer_before_a_dropout_reads_the_dropout(void)
 	net = t.net;
 	CHECK_EQ(net->layers[3].inputs_of[0].layer, 1);
 	CHECK_OK(dn_net_forward(net, pass_of(net)));
-	CHECK_BITS(net->layers[3].output, net->layers[1].output, 8 * sizeof(float));
+	CHECK_BITS(peek_output(net, 3), peek_output(net, 1), 8 * sizeof(float));
 	net_help_close(&t);
 }
 
@@ -635,7 +644,7 @@ static void ones(struct dn_net *net)
 {
 	for (int i = 0; i < net->n_params; i++)
 		for (int64_t e = 0; e < net->params[i]->n; e++)
-			net->params[i]->value[e] = strcmp(net->params[i]->part, "biases") ? 1 : 0;
+			poke_one(net, &net->params[i]->value[e], strcmp(net->params[i]->part, "biases") ? 1 : 0);
 	net->values_version++;
 }
 
@@ -656,7 +665,7 @@ static void strided_1x1_reads_every_second_pixel(void)
 		for (int i = 0; i < 16; i++)
 			t.input[i] = (float)i;
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-		CHECK_BITS(t.net->layers[0].output, want, sizeof(want));
+		CHECK_BITS(peek_output(t.net, 0), want, sizeof(want));
 		net_help_close(&t);
 	}
 }
@@ -671,7 +680,7 @@ static void maxpool_pads_right_and_bottom_at_stride_1(void)
 	for (int i = 0; i < 9; i++)
 		t.input[i] = (float)i;
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
-	CHECK_BITS(t.net->layers[0].output, want, sizeof(want));
+	CHECK_BITS(peek_output(t.net, 0), want, sizeof(want));
 	net_help_close(&t);
 }
 

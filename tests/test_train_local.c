@@ -67,6 +67,7 @@ static void update_once(const char *cfg, float *values)
 	open_net(&t, cfg);
 	CHECK_OK(t.net->store.ops->begin(t.net->store.self, t.net, 1));
 	for (int64_t k = 0; k < t.net->subdivisions; k++) {
+		CHECK_OK(dn_net_input_wait(t.net));
 		for (int64_t i = 0; i < t.net->local; i++)
 			CHECK_OK(made_get(&m.ds, k * t.net->local + i, NULL, t.input + 6 * i, t.truth + 3 * i, 3, NULL));
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
@@ -74,7 +75,7 @@ static void update_once(const char *cfg, float *values)
 	}
 	CHECK_OK(dn_net_update(t.net, &u));
 	for (int i = 0; i < t.net->n_params; i++) {
-		memcpy(at, t.net->params[i]->value, (size_t)t.net->params[i]->n * sizeof(float));
+		peek_into(t.net, t.net->params[i]->value, t.net->params[i]->n, at);
 		at += t.net->params[i]->n;
 	}
 	net_help_close(&t);
@@ -98,7 +99,7 @@ static void rolling_statistics_move_by_a_hundredth(void)
 {
 	struct net_help t;
 	struct dn_param *p = NULL;
-	float want[5];
+	float value[5], want[5];
 
 	open_net(&t, HEAD(8, 1, 1) NORM);
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
@@ -107,11 +108,12 @@ static void rolling_statistics_move_by_a_hundredth(void)
 			p = t.net->params[i];
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
 	for (int i = 0; i < 5; i++) {
-		p->value[i] = (float)(i + 1);
-		want[i] = (float)(.99 * (i + 1) + .01 * p->stat[i]);
+		value[i] = (float)(i + 1);
+		want[i] = (float)(.99 * (i + 1) + .01 * *peek(t.net, &p->stat[i], 1));
 	}
+	poke(t.net, p->value, 5, value);
 	CHECK_OK(t.net->store.ops->stats(t.net->store.self, t.net));
-	CHECK_CLOSE(p->value, want, 5, 2e-7); /* .99f and two roundings */
+	CHECK_CLOSE(peek(t.net, p->value, 5), want, 5, 2e-7); /* .99f and two roundings */
 	net_help_close(&t);
 }
 

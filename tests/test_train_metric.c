@@ -56,7 +56,7 @@ static void evaluation_works_without_truth_and_leaves_the_net_as_it_was(void)
 	open_net(&t, HEAD(8, 1, 1) NORM);
 	for (int i = 0; i < t.net->n_params; i++)
 		if (t.net->params[i]->role == DN_BUFFER) {
-			memcpy(before + n, t.net->params[i]->value, (size_t)t.net->params[i]->n * sizeof(float));
+			peek_into(t.net, t.net->params[i]->value, t.net->params[i]->n, before + n);
 			n += t.net->params[i]->n;
 		}
 	CHECK_OK_FATAL(dn_evaluate(t.net, &d.ds, &(struct dn_eval_options){ .top = 5, .fn = see, .arg = &s }, &alone, &m));
@@ -66,7 +66,8 @@ static void evaluation_works_without_truth_and_leaves_the_net_as_it_was(void)
 	n = 0;
 	for (int i = 0; i < t.net->n_params; i++)
 		if (t.net->params[i]->role == DN_BUFFER) {
-			CHECK_BITS(t.net->params[i]->value, before + n, (size_t)t.net->params[i]->n * sizeof(float));
+			CHECK_BITS(peek(t.net, t.net->params[i]->value, t.net->params[i]->n), before + n,
+				   (size_t)t.net->params[i]->n * sizeof(float));
 			n += t.net->params[i]->n;
 		}
 	net_help_close(&t);

@@ -79,7 +79,7 @@ static void net_and_labels_refuse_the_same_files(void)
 		const char *want;
 	} bad[] = {
 #define BAD(text, want) { text, sizeof(text) - 1, want }
-		BAD("thing -1\n\nanimal -1\ncar 0\ncat 1\n", "tree:2: a line of a tree is NAME PARENT, found \"\""),
+		BAD("thing -1\n\nanimal -1\ncar 0\ncat 4\n", "tree:5: cat: parent 4 must be -1 or the number of an earlier line"),
 		BAD("thing -1\nanimal -1\ncar 0\ncat\n", "tree:4: a line of a tree is NAME PARENT, found \"cat\""),
 		BAD("thing -1\nanimal -1\ncar 0\ncat x\n", "tree:4: a line of a tree is NAME PARENT, found \"cat x\""),
 		BAD("thing -1\nanimal -1\ncar 0\ncat 3\n", "tree:4: cat: parent 3 must be -1 or the number of an earlier line"),
@@ -114,8 +114,11 @@ static void texts_parse_as_files_do(void)
 	dn_tree_absolute(t, p);
 	CU_ASSERT(p[0] == .5f && p[1] == .125f && p[2] == .375f);
 	dn_tree_destroy(t);
-	CHECK_FAILS(dn_tree_parse(&t, "", 0, "here"), -EINVAL, "here:1: a line of a tree");
-	CHECK_FAILS(dn_tree_parse(&t, "a -1\n\n\nb 0\n", 11, "here"), -EINVAL, "here:2: a line of a tree");
+	CHECK_FAILS(dn_tree_parse(&t, "", 0, "here"), -EINVAL, "here: is empty, a tree has lines NAME PARENT");
+	CHECK_OK_FATAL(dn_tree_parse(&t, "a -1\n\n\nb 0\n", 11, "here"));
+	CHECK_EQ(t->n, 2);
+	CHECK_STR(t->names[1], "b");
+	dn_tree_destroy(t);
 }
 
 static const struct check_case cases[] = {

@@ -222,7 +222,7 @@ __attribute__((unused)) static double number_of(const cJSON *j, const char *key)
 __attribute__((unused)) static void values_of(const struct dn_net *net, float *out)
 {
 	for (int i = 0; i < net->n_params; i++) {
-		memcpy(out, net->params[i]->value, (size_t)net->params[i]->n * sizeof(float));
+		peek_into(net, net->params[i]->value, net->params[i]->n, out);
 		out += net->params[i]->n;
 	}
 }

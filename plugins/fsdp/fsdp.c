@@ -38,7 +38,7 @@ static int fsdp_init(struct dn_run *r, void **self)
 		return -ENOMEM;
 	err = fsdp_options_resolve(r->options, &f->opt);
 	if (!err)
-		err = fsdp_mesh_create(&f->mesh, f->opt.transport, f->opt.timeout_ms);
+		err = fsdp_mesh_create(&f->mesh, f->opt.transport, f->opt.shards, f->opt.timeout_ms);
 	if (!err)
 		err = settle(r, f);
 	if (err) {

@@ -67,8 +67,8 @@ static const struct dn_option plan_flags[] = {
 	  .help = "microbatches of one update (unset: the cfg's)" },
 	{ .key = "backend",
 	  .type = DN_OPT_CHOICE,
-	  .def = "cpu",
-	  .choices = "ref|cpu",
+	  .def = dn_backend_default,
+	  .choices = dn_backend_choices,
 	  .arg = "NAME",
 	  .help = "whose workspace is planned" },
 	{ .key = "legacy-bn", .type = DN_OPT_SWITCH, .help = "batch normalisation by Darknet's CPU rule" },
@@ -81,7 +81,7 @@ static const struct dn_option *const plan_tables[] = { plan_flags, NULL };
 static int plan_build(struct fsdp_plan **out, struct offline *o, const struct dn_command *c, const struct dn_options *keys)
 {
 	const struct dn_options *f = c->flags;
-	int threads = dn_options_given(f, "threads") ? (int)dn_options_int(f, "threads") : dn_usable_cores();
+	int threads = dn_options_given(f, "threads") ? (int)dn_options_int(f, "threads") : dn_default_threads(1);
 	struct dn_net_options opt = {
 		.batch = dn_options_int(f, "batch"),
 		.subdivisions = dn_options_int(f, "subdivisions"),

@@ -2,10 +2,13 @@
 #include "backend/backend_priv.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/rng.h"
 
-static const struct dn_backend *const backends[] = { &dn_backend_cpu, &dn_backend_ref, NULL };
+#define MAX_ADDED 4
+static const struct dn_backend *backends[3 + MAX_ADDED] = { &dn_backend_cpu, &dn_backend_ref };
+char dn_backend_choices[128] = "ref|cpu", dn_backend_default[32] = "cpu";
 
 static const char *const act_names[DN_ACTS] = {
 	[DN_ACT_LINEAR] = "linear",
@@ -56,19 +59,53 @@ const struct dn_backend *const *dn_backend_all(void)
 	return backends;
 }
 
-const struct dn_backend *dn_backend_find(const char *name)
+static const struct dn_backend *find(const char *name)
 {
-	char names[128] = "";
-
-	for (const struct dn_backend *const *b = backends; *b; b++) {
+	for (const struct dn_backend *const *b = backends; *b; b++)
 		if (!strcmp(name, (*b)->name))
 			return *b;
+	return NULL;
+}
+
+const struct dn_backend *dn_backend_find(const char *name)
+{
+	const struct dn_backend *be = find(name);
+	char names[128] = "";
+
+	if (be)
+		return be;
+	for (const struct dn_backend *const *b = backends; *b; b++) {
 		if (*names)
 			strncat(names, ", ", sizeof(names) - strlen(names) - 1);
 		strncat(names, (*b)->name, sizeof(names) - strlen(names) - 1);
 	}
 	dn_fail(-EINVAL, "backend \"%s\" is unknown; there are: %s", name, names);
 	return NULL;
+}
+
+int dn_backend_add(const struct dn_backend *be)
+{
+	size_t used = strlen(dn_backend_choices);
+	int n = 0;
+
+	if (find(be->name))
+		return dn_fail(-EEXIST, "backend \"%s\" is there already", be->name);
+	while (backends[n])
+		n++;
+	if (n + 1 == (int)(sizeof(backends) / sizeof(backends[0])) || used + 1 + strlen(be->name) >= sizeof(dn_backend_choices) ||
+	    strlen(be->name) >= sizeof(dn_backend_default))
+		return dn_fail(-ENOSPC, "backend \"%s\": there is no room for another", be->name);
+	backends[n] = be;
+	snprintf(dn_backend_choices + used, sizeof(dn_backend_choices) - used, "|%s", be->name);
+	return 0;
+}
+
+int dn_backend_prefer(const char *name)
+{
+	if (!dn_backend_find(name))
+		return -EINVAL;
+	snprintf(dn_backend_default, sizeof(dn_backend_default), "%s", name);
+	return 0;
 }
 
 /* both sides of a step: types and layouts that the table takes, as many images, and channels where @channels */

@@ -6,6 +6,8 @@
  * Tensors are device memory, DN_ALIGN aligned, described by struct dn_tensor; one descriptor stands for a tensor and its
  * gradient. Biases, scales, statistics, norms and gradients of params are f32. An op that lacks a type or a layout says so with
  * -ENOTSUP and writes nothing. Sizes are elements unless "bytes" is said.
+ * Work may end later than its call: an op owns its scalars, descriptors and arrays of pointers from the call on; the tensors
+ * and objects that it names stay until the stream has passed, or was aborted.
  * Gradients have Darknet's sign: delta = -dL/dy (ascent), everywhere.
  */
 #ifndef DN_BACKEND_BACKEND_H
@@ -204,7 +206,10 @@ struct dn_softmax; /* a prepared softmax: its groups, and the hierarchy that the
 enum dn_stream_kind { DN_STREAM_COMPUTE, DN_STREAM_COMM };
 
 /* Host work on a communication stream. The progress thread calls start once, then poll until *done; both
- * return 0 or -errno. describe() says what a late task waits for ("rank 2 has not sent its piece 3"). */
+ * return 0 or -errno. describe() says what a late task waits for ("rank 2 has not sent its piece 3").
+ * A task may queue ops and copies on its own stream. They run in their order, ahead of all that is queued behind the task, and
+ * may end after the call: the task records an event behind them, on the same stream, and is done no earlier than event_done()
+ * says; event_wait() then returns at once, with their error. */
 struct dn_task {
 	int (*start)(void *arg);			    /* NULL = nothing */
 	int (*poll)(void *arg, bool *done);		    /* NULL = done after start */
@@ -240,32 +245,43 @@ struct dn_backend {
 	void (*facts)(const struct dn_device *dev, struct dn_facts *out);
 
 	/* --- memory ---
-	 * Device memory of a region: what ops work on. Its contents are unspecified until written. Only facts.host_access says
-	 * whether the host may touch it. Host memory of a region is what may be the host's side of a copy (pinned on a device);
-	 * it is given back when the streams that copy from or to it have passed. */
+	 * Device memory of a region: what ops work on, and nobody else unless facts.host_access lets the host as well. Its contents
+	 * are unspecified until written: who needs zeros calls zero(). Host memory of a region is the one legal host's side of a
+	 * copy (pinned on a device), unspecified too. Both are given back only when every stream that uses them has passed that
+	 * work, or was aborted: on error paths as well. NULL is legal to give back. */
 	int (*alloc)(struct dn_device *dev, enum dn_region r, size_t bytes, void **out);
 	void (*free)(struct dn_device *dev, void *p);
 	int (*alloc_host)(struct dn_device *dev, enum dn_region r, size_t bytes, void **out);
 	void (*free_host)(struct dn_device *dev, void *p);
-	/* each side is device memory or host memory of alloc_host; the host's side is in use until the stream has passed */
+	/* each side is device memory or host memory of alloc_host; the host's side is in use until the stream has passed: it is
+	 * not written, where the copy writes it not read either */
 	int (*copy)(struct dn_stream *st, void *dst, const void *src, size_t bytes);
 	int (*zero)(struct dn_stream *st, void *dst, size_t bytes); /* device memory */
 
-	/* --- order --- */
-	int (*stream_create)(struct dn_device *dev, enum dn_stream_kind kind, const char *name, struct dn_stream **out);
-	void (*stream_destroy)(struct dn_stream *st);
+	/* --- order ---
+	 * The first failure of a stream's work sticks to it: what is queued behind is skipped, and every later call that queues or
+	 * waits on that stream returns it, as does every wait for an event that was recorded behind it. */
+	/* @entries: tasks, copies, waits and records that a COMM stream may hold at a time; one more is -EAGAIN with a message.
+	 * A compute stream needs no number: where it has a queue, a full one holds the caller. */
+	int (*stream_create)(struct dn_device *dev, enum dn_stream_kind kind, const char *name, int entries,
+			     struct dn_stream **out);
+	/* What has not begun is dropped, an op that runs ends first, a task is never polled again: afterwards nothing of the stream
+	 * touches memory. Events recorded behind complete with -ECANCELED (a failed stream: with its failure), and so ends every
+	 * later call with it. Does not wait for tasks. */
+	void (*stream_abort)(struct dn_stream *st);
+	void (*stream_destroy)(struct dn_stream *st); /* aborts; NULL is legal. Owners destroy streams before they free memory */
 	/* longest time that a task may take and a wait may last, 0 = for ever; applies to later tasks and waits */
 	void (*set_timeout)(struct dn_device *dev, int64_t timeout_ms);
-	int (*event_create)(struct dn_device *dev, const char *name, struct dn_event **out);
-	void (*event_destroy)(struct dn_event *ev);
+	/* @records: of this event that may be on their way at a time; one more is -EAGAIN with a message */
+	int (*event_create)(struct dn_device *dev, const char *name, int records, struct dn_event **out);
+	void (*event_destroy)(struct dn_event *ev); /* NULL is legal, and so are queued waits and records of it */
 	int (*event_record)(struct dn_event *ev, struct dn_stream *st);
 	/* later work on @st starts after the latest record of @ev made so far; never recorded = complete.
 	 * A compute stream of the CPU blocks the caller here and returns the error of the stream that failed. */
 	int (*stream_wait)(struct dn_stream *st, struct dn_event *ev);
 	int (*event_wait)(struct dn_event *ev);					/* on the host */
 	bool (*event_done)(struct dn_event *ev);				/* without waiting; errors count as done */
-	int (*stream_submit)(struct dn_stream *st, const struct dn_task *task); /* COMM streams; copies *task; the queue
-					 * holds 4096 entries, then -EAGAIN with a message; never allocates */
+	int (*stream_submit)(struct dn_stream *st, const struct dn_task *task); /* COMM streams; copies *task; never allocates */
 	int (*stream_sync)(struct dn_stream *st);	   /* host waits for all work so far; returns the stream's error */
 	int64_t (*waited_ns)(const struct dn_device *dev); /* host or compute time spent waiting for events so far */
 
@@ -415,9 +431,16 @@ struct dn_device {
 	/* private to the backend: embedded as the first member of its own struct */
 };
 
-/** dn_backend_find() - "ref" or "cpu"; NULL with a message that lists the names */
+/** dn_backend_find() - by name; NULL with a message that lists the names */
 DN_EXPORT const struct dn_backend *dn_backend_find(const char *name);
 DN_EXPORT const struct dn_backend *const *dn_backend_all(void); /* ends at NULL */
+/** dn_backend_add() - one more, from outside this library; before any thread and any lookup
+ * -EEXIST when the name is taken, -ENOSPC beyond a few. */
+DN_EXPORT int dn_backend_add(const struct dn_backend *be);
+/* for tables of options: "ref|cpu" and what was added, and the one that is taken when nobody asks for another */
+DN_EXPORT extern char dn_backend_choices[], dn_backend_default[];
+/** dn_backend_prefer() - make @name, which exists, the default */
+DN_EXPORT int dn_backend_prefer(const char *name);
 
 #ifdef __cplusplus
 }

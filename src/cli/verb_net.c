@@ -332,8 +332,14 @@ static int forward(struct pass *p, struct dn_command *c)
 		err = pass_once(p, at);
 	if (err)
 		return err;
-	if (p->s.run.group.rank == 0)
+	if (p->s.run.group.rank == 0) {
+		int64_t bad = dn_nonfinite(p->y, p->n * p->s.net->layers[p->layer].outputs);
+
+		if (bad)
+			dn_warn("%s: %lld of its %lld values are NaN or infinite", c->args[3], (long long)bad,
+				(long long)(p->n * p->s.net->layers[p->layer].outputs));
 		err = write_output(p, c->args[3]);
+	}
 	return session_agree(&p->s, err, "output");
 }
 
@@ -345,6 +351,7 @@ static int run_forward(struct dn_command *c)
 	if (p.opened)
 		dn_npy_close(&p.in);
 	dn_free(p.image);
+	dn_net_drain(p.s.net);
 	if (p.s.run.dev) {
 		p.s.run.dev->be->free_host(p.s.run.dev, p.x);
 		p.s.run.dev->be->free_host(p.s.run.dev, p.out);

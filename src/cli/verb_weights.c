@@ -143,7 +143,7 @@ static int walk(struct dn_net *net, int first, int n, dn_interval_fn fn, struct 
 	int err = 0;
 
 	for (int i = first; !err && i < first + n; i++)
-		err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, fn, d);
+		err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, DN_READ, fn, d);
 	return err;
 }
 

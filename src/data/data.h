@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/keyrule.h"
+#include "base/mem.h"
 #include "base/status.h"
 #include "data/image.h"
 #ifdef __cplusplus
@@ -147,6 +148,14 @@ struct dn_resize {
 DN_EXPORT int64_t dn_resize_side(const struct dn_resize *r, int64_t update);
 DN_EXPORT int64_t dn_resize_max(const struct dn_resize *r); /* the largest side */
 
+/* Where the ring's memory comes from: of a device that copies batches from it, it must be the device's host memory. Both NULL:
+ * the program's own. */
+struct dn_loader_memory {
+	int (*alloc)(void *arg, enum dn_region r, size_t bytes, void **out); /* DN_ALIGN aligned, contents unspecified */
+	void (*free)(void *arg, void *p);
+	void *arg;
+};
+
 struct dn_loader_config {
 	struct dn_dataset *data; /* borrowed */
 	struct dn_order order;
@@ -157,6 +166,7 @@ struct dn_loader_config {
 	int64_t first_update;	 /* update number of the first batch, from 1 */
 	struct dn_resize resize; /* the ring is then made for the largest size */
 	bool region_activations; /* ring in DN_MEM_ACTIVATIONS (training); else DN_MEM_HOST */
+	struct dn_loader_memory memory;
 };
 #define DN_LOADER_DEPTH 3 /* microbatches in the ring */
 
@@ -165,7 +175,8 @@ DN_EXPORT int dn_loader_bytes(int64_t local, int64_t inputs, int64_t truths, siz
 
 struct dn_loader;
 DN_EXPORT int dn_loader_create(struct dn_loader **out, const struct dn_loader_config *c);
-DN_EXPORT void dn_loader_destroy(struct dn_loader *l); /* stops and joins the threads */
+/** dn_loader_destroy() - stops and joins the threads; nobody reads what dn_loader_next() gave any more */
+DN_EXPORT void dn_loader_destroy(struct dn_loader *l);
 /**
  * dn_loader_next() - the next microbatch of this rank; pointers are valid until the next call
  * A sample that cannot be read is the error of its microbatch, with its message (of the lowest slot, if there are

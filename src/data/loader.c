@@ -258,6 +258,17 @@ static int check_config(const struct dn_loader_config *c)
 	return check_resize(c);
 }
 
+static int own_alloc(void *arg, enum dn_region r, size_t bytes, void **out)
+{
+	*out = dn_alloc_region(r, bytes);
+	return *out ? 0 : -ENOMEM;
+}
+
+static void own_free(void *arg, void *p)
+{
+	dn_free(p);
+}
+
 static int make_ring(struct dn_loader *l)
 {
 	const struct dn_loader_config *c = &l->c;
@@ -269,11 +280,13 @@ static int make_ring(struct dn_loader *l)
 		err = dn_mul_size(DN_LOADER_DEPTH, (size_t)l->local, &n_cls);
 	if (err)
 		return err;
-	l->ring = dn_alloc_region(c->region_activations ? DN_MEM_ACTIVATIONS : DN_MEM_HOST,
-				  DN_LOADER_DEPTH * (block_bytes(x) + block_bytes(t)));
 	l->cls = dn_calloc(n_cls, sizeof(*l->cls));
-	if (!l->ring || !l->cls)
+	if (!l->cls)
 		return -ENOMEM;
+	err = c->memory.alloc(c->memory.arg, c->region_activations ? DN_MEM_ACTIVATIONS : DN_MEM_HOST,
+			      DN_LOADER_DEPTH * (block_bytes(x) + block_bytes(t)), &l->ring);
+	if (err)
+		return err;
 	at = l->ring;
 	for (int i = 0; i < DN_LOADER_DEPTH; i++) {
 		l->slots[i].x = (float *)at;
@@ -325,6 +338,8 @@ int dn_loader_create(struct dn_loader **out, const struct dn_loader_config *c)
 	if (!l)
 		return -ENOMEM;
 	l->c = *c;
+	if (!c->memory.alloc)
+		l->c.memory = (struct dn_loader_memory){ own_alloc, own_free, NULL };
 	l->local = c->batch / c->subdivisions / c->world;
 	l->ring_inputs = c->inputs;
 	if (c->resize.every)
@@ -383,7 +398,8 @@ void dn_loader_destroy(struct dn_loader *l)
 	dn_order_cache_destroy(l->order);
 	dn_free(l->threads);
 	dn_free(l->cls);
-	dn_free(l->ring);
+	if (l->ring)
+		l->c.memory.free(l->c.memory.arg, l->ring);
 	dn_free(l);
 }
 

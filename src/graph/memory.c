@@ -1,5 +1,6 @@
 /* Where each tensor of a pass lies: lifetimes over the steps of forward and backward, placed in one arena. */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -215,9 +216,16 @@ static int alloc_host(struct dn_net *net)
 		err = dn_mul_size(n_micro, sizeof(double) * (size_t)(priv->tail.n_costs + 1), &bytes);
 	if (!err)
 		err = be->alloc_host(net->dev, DN_MEM_HOST, bytes, (void **)&priv->host_costs);
-	if (!err)
-		err = be->event_create(net->dev, "input read", &priv->input_read);
-	return err ? err : be->event_create(net->dev, "costs", &priv->costs_read);
+	if (err)
+		return err;
+	priv->sent = dn_calloc(n_micro + 1, sizeof(*priv->sent));
+	if (!priv->sent)
+		return -ENOMEM;
+	/* A pass records input_read up to three times and costs_read once; send_numbers() lets no microbatch be under way twice. */
+	if (n_micro >= INT_MAX / 4)
+		return dn_fail(-EOVERFLOW, "net: %zu microbatches an update", n_micro);
+	err = be->event_create(net->dev, "input read", 3 * (int)n_micro + 3, &priv->input_read);
+	return err ? err : be->event_create(net->dev, "costs", (int)n_micro + 1, &priv->costs_read);
 }
 
 int dn_net_alloc(struct dn_net *net)

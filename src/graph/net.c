@@ -190,7 +190,7 @@ int dn_net_build(struct dn_net **out, struct dn_cfg *cfg, struct dn_device *dev,
 		err = dn_section_fail(cfg->net, NULL, -EOVERFLOW, "%lld images of %lld numbers are more than 2^40 elements",
 				      (long long)net->local, (long long)net->inputs);
 	if (!err)
-		err = dev->be->stream_create(dev, DN_STREAM_COMPUTE, "compute", &net->compute);
+		err = dev->be->stream_create(dev, DN_STREAM_COMPUTE, "compute", 0, &net->compute);
 	if (!err)
 		err = net_build_layers(net);
 	if (!err)
@@ -220,6 +220,8 @@ void dn_net_destroy(struct dn_net *net)
 	if (!net)
 		return;
 	priv = net->priv;
+	if (net->compute) /* queued work names what goes now */
+		net->dev->be->stream_abort(net->compute);
 	if (net->store.ops && net->store.ops->destroy)
 		net->store.ops->destroy(net->store.self);
 	for (int i = 0; i < net->n_layers && net->layers; i++)
@@ -241,6 +243,7 @@ void dn_net_destroy(struct dn_net *net)
 	if (priv) {
 		net->dev->be->free_host(net->dev, priv->host_numbers);
 		net->dev->be->free_host(net->dev, priv->host_costs);
+		dn_free(priv->sent);
 		net->dev->be->event_destroy(priv->input_read);
 		net->dev->be->event_destroy(priv->costs_read);
 	}

@@ -1,6 +1,7 @@
 /* Running a net: first values, forward, backward, and the search for what is not finite. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -51,7 +52,7 @@ int dn_net_init_values(struct dn_net *net)
 	if (!net->store.ops)
 		return dn_fail(-EINVAL, "net: no store to initialise");
 	for (int i = 0; i < net->n_params && !err; i++)
-		err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, init_interval, &arg);
+		err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, DN_WRITE, init_interval, &arg);
 	dn_net_touched(net);
 	return err;
 }
@@ -85,11 +86,26 @@ static int check_ready(const struct dn_net *net, const struct dn_pass *pass)
 	return 0;
 }
 
-/* The place of these numbers on the host is free again: what used it last was waited for with the costs of a later pass. */
+/* The costs of all passes so far are on the host, and so the numbers before them have left it. */
+static int wait_costs(struct dn_net *net)
+{
+	struct net_priv *priv = net->priv;
+	int err = net->dev->be->event_wait(priv->costs_read);
+
+	if (!err)
+		memset(priv->sent, 0, sizeof(*priv->sent) * (size_t)((net->opt.train ? net->subdivisions : 1) + 1));
+	return err;
+}
+
+/* Whoever reads the losses of an update before the next one never waits here. */
 static int send_numbers(struct dn_net *net, int64_t place, const struct dn_numbers *num)
 {
 	struct net_priv *priv = net->priv;
+	int err = priv->sent[place] ? wait_costs(net) : 0;
 
+	if (err)
+		return err;
+	priv->sent[place] = true;
 	priv->host_numbers[place] = *num;
 	return net->dev->be->copy(net->compute, (void *)(uintptr_t)net->numbers, &priv->host_numbers[place], sizeof(*num));
 }
@@ -162,6 +178,19 @@ int dn_net_forward(struct dn_net *net, const struct dn_pass *pass)
 	return err ? err : end_forward(net, pass);
 }
 
+void dn_net_drain(struct dn_net *net)
+{
+	char kept[2048];
+
+	if (!net)
+		return;
+	snprintf(kept, sizeof(kept), "%s", dn_message());
+	if (!net->dev->be->stream_sync(net->compute))
+		return;
+	net->dev->be->stream_abort(net->compute);
+	dn_fail(-ECANCELED, "%s", kept);
+}
+
 int dn_net_input_wait(struct dn_net *net)
 {
 	const struct net_priv *priv = net->priv;
@@ -176,7 +205,7 @@ int dn_net_loss(struct dn_net *net, const struct dn_pass *pass, double *out)
 	const double *cost = priv->host_costs + (size_t)pass->micro * (size_t)priv->tail.n_costs;
 	double sum = 0;
 	int n = 0;
-	int err = net->dev->be->event_wait(priv->costs_read);
+	int err = wait_costs(net);
 
 	if (err)
 		return err;

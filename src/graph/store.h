@@ -1,9 +1,12 @@
 /* The store contract: who owns values, gradients and optimizer state. Default: train/local.c, whole and
- * local. A plugin may bring its own (plugins/fsdp: shards). One store per run. */
+ * local. A plugin may bring its own (plugins/fsdp: shards). One store per run.
+ *
+ * All of it is device memory: only ops touch it. The host sees it through each(), read() and write(). */
 #ifndef DN_GRAPH_STORE_H
 #define DN_GRAPH_STORE_H
 #include <stdbool.h>
 #include <stdint.h>
+#include "backend/window.h"
 #include "base/mem.h"
 #include "graph/hook.h"
 #include "graph/param.h"
@@ -13,7 +16,8 @@ extern "C" {
 
 enum dn_part { DN_VALUE, DN_GRAD, DN_STATE0, DN_STATE1, DN_PARTS };
 
-/* elements [at, at+n) of the part of @p lie at x, which the callee may read and write */
+/* Elements [at, at+n) of the part of @p are at x: host memory, which is theirs until the call returns, for what was asked of
+ * each(). Whoever wants them later copies them. */
 typedef int (*dn_interval_fn)(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x);
 
 /* Darknet's weights of a rolling statistic's old value and of the microbatch's */
@@ -47,12 +51,13 @@ struct dn_store_ops {
 	/* Allocates values, gradients (when the net trains) and state, and gives BUFFER params their memory.
 	 * Called once, after dn_net_alloc(). Everything is zero. */
 	int (*alloc)(void *self, struct dn_net *net);
-	/* Local, no communication: fn for every interval of @p that this rank owns, in order (a whole store: one).
-	 * Init, loading, checkpoints, checksums and norms are host code written once over it. A part that does not
-	 * exist (state of a BUFFER, gradients in inference) calls nothing. Only between steps. */
-	int (*each)(void *self, struct dn_param *p, enum dn_part part, dn_interval_fn fn, void *arg);
-	/* Collective, same calls in the same order on all ranks: elements [at, at+n); out is filled on rank 0,
-	 * NULL elsewhere. */
+	/* Local, no communication: fn for every interval of @p that this rank owns, in order (a whole store: one), each in one
+	 * piece or in several, in order too. @access: DN_READ, DN_WRITE (every element of a piece) or both; 0: the intervals as
+	 * wholes, without memory. Init, loading, checkpoints, checksums and norms are host code written once over it. A part
+	 * that does not exist (state of a BUFFER, gradients in inference) calls nothing. Only between steps. */
+	int (*each)(void *self, struct dn_param *p, enum dn_part part, unsigned access, dn_interval_fn fn, void *arg);
+	/* Collective, same calls in the same order on all ranks: elements [at, at+n); out, any host memory, is filled on
+	 * rank 0, NULL elsewhere. */
 	int (*read)(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out);
 	/* Collective, the other way: rank 0 gives elements [at, at+n), every rank keeps what it owns. */
 	int (*write)(void *self, struct dn_param *p, enum dn_part part, int64_t at, int64_t n, const float *in);
@@ -65,7 +70,8 @@ struct dn_store_ops {
 	/* Values were written through each() or write(): caches of values are dropped. */
 	void (*touched)(void *self);
 	void (*report)(void *self, struct dn_store_report *out);
-	void (*destroy)(void *self); /* also after a failed alloc */
+	/* Also after a failed alloc. The net has aborted its compute stream; the store ends its own before it frees. */
+	void (*destroy)(void *self);
 };
 
 struct dn_store {

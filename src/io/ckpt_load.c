@@ -414,7 +414,7 @@ static int load_states(struct dn_ckpt *c, struct dn_net *net, struct dn_param *p
 		if (!err && f.t)
 			err = dn_ckpt_cover(c, f.t);
 		if (!err)
-			err = net->store.ops->each(net->store.self, p, DN_STATE0 + k, fill, &f);
+			err = net->store.ops->each(net->store.self, p, DN_STATE0 + k, DN_WRITE, fill, &f);
 		if (err)
 			return err;
 	}
@@ -476,7 +476,7 @@ int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 
 		err = dn_ckpt_cover(c, f.t); /* check_net() has found every tensor */
 		if (!err)
-			err = net->store.ops->each(net->store.self, p, DN_VALUE, fill, &f);
+			err = net->store.ops->each(net->store.self, p, DN_VALUE, DN_WRITE, fill, &f);
 		if (!err && net->opt.train)
 			err = load_states(c, net, p);
 	}

@@ -4,11 +4,13 @@
  * that they cover every tensor, writes meta.json and renames the folder. Whatever fails on any rank fails on all, and
  * STEP.tmp goes.
  */
+#define XXH_STATIC_LINKING_ONLY /* the state of a running checksum on the stack */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -28,7 +30,6 @@ struct list { /* what this rank owns, and what it writes of it */
 	int32_t tensor; /* being collected */
 	int n, cap;
 	struct record *records; /* [cap] */
-	const float **x;	/* [cap]; NULL: a carry, whose rows are fetched when they are written */
 	int64_t bytes;		/* of this rank's file */
 	bool writer;		/* false: a lower rank owns the same and writes it */
 	int replicas;
@@ -37,22 +38,16 @@ struct list { /* what this rank owns, and what it writes of it */
 static void list_fini(struct list *l)
 {
 	dn_free(l->records);
-	dn_free(l->x);
 }
 
 static int grow(struct list *l)
 {
 	int cap = 2 * l->cap + 64;
 	struct record *records = dn_realloc(l->records, (size_t)cap * sizeof(*records));
-	const float **x;
 
 	if (!records)
 		return -ENOMEM;
 	l->records = records;
-	x = dn_realloc(l->x, (size_t)cap * sizeof(*x));
-	if (!x)
-		return -ENOMEM;
-	l->x = x;
 	l->cap = cap;
 	return 0;
 }
@@ -70,13 +65,13 @@ static int collect(void *arg, struct dn_param *p, int64_t at, int64_t n, float *
 			return err;
 	}
 	l->bytes = (l->bytes + CKPT_ALIGN - 1) / CKPT_ALIGN * CKPT_ALIGN;
-	l->records[l->n] = (struct record){ l->tensor, 0, at, n, l->bytes, 0 };
-	l->x[l->n++] = x;
+	l->records[l->n++] = (struct record){ l->tensor, 0, at, n, l->bytes, 0 };
 	l->bytes += n * (int64_t)sizeof(float);
 	return 0;
 }
 
-static int collect_role(struct list *l, enum dn_role role)
+/* fn over all that this rank owns of params of @role, always in the same order; *tensor tells whose the interval is */
+static int walk_role(const struct list *l, enum dn_role role, int32_t *tensor, unsigned access, dn_interval_fn fn, void *arg)
 {
 	struct dn_net *net = l->net;
 	int err = 0;
@@ -86,14 +81,19 @@ static int collect_role(struct list *l, enum dn_role role)
 
 		if (p->role != role)
 			continue;
-		l->tensor = i * (1 + l->n_states);
-		err = net->store.ops->each(net->store.self, p, DN_VALUE, collect, l);
+		*tensor = i * (1 + l->n_states);
+		err = net->store.ops->each(net->store.self, p, DN_VALUE, access, fn, arg);
 		for (int k = 0; k < l->n_states && !err && role == DN_TRAINED; k++) {
-			l->tensor++;
-			err = net->store.ops->each(net->store.self, p, DN_STATE0 + k, collect, l);
+			++*tensor;
+			err = net->store.ops->each(net->store.self, p, DN_STATE0 + k, access, fn, arg);
 		}
 	}
 	return err;
+}
+
+static int collect_role(struct list *l, enum dn_role role)
+{
+	return walk_role(l, role, &l->tensor, 0, collect, l);
 }
 
 static int32_t carries_at(const struct list *l)
@@ -203,32 +203,67 @@ int dn_ckpt_bytes(struct dn_net *net, const struct dn_group *g, int64_t *mine, i
 	return err;
 }
 
-static int write_interval(struct dn_out *o, struct record *r, const float *x)
-{
-	static const char zeros[CKPT_ALIGN];
-	const char *from = (const char *)x;
-	int64_t bytes = r->length * (int64_t)sizeof(float);
-	int err;
+struct writing { /* the records of a list once more, now with what they hold */
+	struct list *l;
+	struct dn_out *o;
+	int32_t tensor;
+	int at;	      /* the record that is being written */
+	int64_t done; /* elements of it */
+	XXH64_state_t sum;
+};
 
-	err = dn_out_write(o, zeros, (size_t)(r->offset - o->bytes));
+static int write_bytes(struct dn_out *o, const void *from, int64_t bytes)
+{
+	int err = 0;
+
 	for (int64_t at = 0; at < bytes && !err; at += CKPT_PIECE)
-		err = dn_out_write(o, from + at, (size_t)(bytes - at < CKPT_PIECE ? bytes - at : CKPT_PIECE));
-	r->xxh64 = dn_hash(x, (size_t)bytes);
+		err = dn_out_write(o, (const char *)from + at, (size_t)(bytes - at < CKPT_PIECE ? bytes - at : CKPT_PIECE));
 	return err;
 }
 
-static int write_carry(const struct list *l, struct dn_out *o, struct record *r)
+static int write_piece(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
 {
-	const struct dn_net *net = l->net;
-	const struct dn_carry *c = net->carries[r->tensor - carries_at(l)];
+	static const char zeros[CKPT_ALIGN];
+	struct writing *w = arg;
+	struct record *r;
+	int err = 0;
+
+	if (n == 0)
+		return 0;
+	r = w->l->records + (w->at < w->l->n ? w->at : 0);
+	if (w->at == w->l->n || r->tensor != w->tensor || r->start + w->done != at || r->length - w->done < n)
+		return dn_fail(-EPROTO, "checkpoint: %s: elements %" PRId64 " to %" PRId64 " come out of turn",
+			       p ? p->name : "a carry", at, at + n);
+	if (!w->done) {
+		XXH64_reset(&w->sum, 0);
+		err = dn_out_write(w->o, zeros, (size_t)(r->offset - w->o->bytes));
+	}
+	if (!err)
+		err = write_bytes(w->o, x, n * (int64_t)sizeof(*x));
+	XXH64_update(&w->sum, x, (size_t)n * sizeof(*x));
+	w->done += n;
+	if (w->done == r->length) {
+		r->xxh64 = XXH64_digest(&w->sum);
+		w->at++;
+		w->done = 0;
+	}
+	return err;
+}
+
+/* the next record, of a carry */
+static int write_carry(struct writing *w)
+{
+	const struct dn_net *net = w->l->net;
+	const struct record *r = &w->l->records[w->at];
 	float *x;
 	int err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, sizeof(float) * (size_t)r->length, (void **)&x);
 
 	if (err)
 		return err;
-	err = dn_carry_get(net, c, r->start / (r->length * net->opt.world), x);
+	w->tensor = r->tensor;
+	err = dn_carry_get(net, net->carries[r->tensor - carries_at(w->l)], r->start / (r->length * net->opt.world), x);
 	if (!err)
-		err = write_interval(o, r, x);
+		err = write_piece(w, NULL, r->start, r->length, x);
 	net->dev->be->free_host(net->dev, x);
 	return err;
 }
@@ -237,6 +272,7 @@ static int write_file(struct list *l, const char *tmp, int rank)
 {
 	char path[CKPT_PATH_MAX];
 	struct dn_out o;
+	struct writing w = { .l = l, .o = &o };
 	int err;
 
 	if (!l->writer && !l->n)
@@ -246,8 +282,14 @@ static int write_file(struct list *l, const char *tmp, int rank)
 		err = dn_out_open(&o, path);
 	if (err)
 		return err;
-	for (int i = 0; i < l->n && !err; i++)
-		err = l->x[i] ? write_interval(&o, &l->records[i], l->x[i]) : write_carry(l, &o, &l->records[i]);
+	if (l->writer)
+		err = walk_role(l, DN_TRAINED, &w.tensor, DN_READ, write_piece, &w);
+	if (!err && rank == 0)
+		err = walk_role(l, DN_BUFFER, &w.tensor, DN_READ, write_piece, &w);
+	while (!err && w.at < l->n && l->records[w.at].tensor >= carries_at(l))
+		err = write_carry(&w);
+	if (!err && w.at < l->n)
+		err = dn_fail(-EPROTO, "checkpoint: %d of %d intervals came", w.at, l->n);
 	if (!err)
 		return dn_out_commit(&o);
 	dn_out_abort(&o);

@@ -28,6 +28,7 @@ struct local {
 	void *region[DN_MEM_PLANNED];
 	struct local_param *params; /* [n_params] */
 	bool *complete;		    /* [n_blocks] a microbatch of this update has been added already */
+	struct dn_window window;
 };
 
 static bool has_grad(const struct dn_param *p)
@@ -170,6 +171,15 @@ static void place(struct local *s)
 	}
 }
 
+static int64_t most_elements(const struct dn_net *net)
+{
+	int64_t most = 0;
+
+	for (int i = 0; i < net->n_params; i++)
+		most = net->params[i]->n > most ? net->params[i]->n : most;
+	return most;
+}
+
 static int local_alloc(void *self, struct dn_net *net)
 {
 	struct local *s = self;
@@ -189,11 +199,13 @@ static int local_alloc(void *self, struct dn_net *net)
 		if (!bytes[r])
 			continue;
 		err = s->be->alloc(net->dev, r, bytes[r], &s->region[r]);
+		if (!err)
+			err = s->be->zero(net->compute, s->region[r], bytes[r]);
 		if (err)
 			return err;
 	}
 	place(s);
-	return 0;
+	return dn_window_init(&s->window, net->dev, most_elements(net));
 }
 
 static void local_destroy(void *self)
@@ -203,6 +215,7 @@ static void local_destroy(void *self)
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
 		if (s->region[r])
 			s->be->free(s->net->dev, s->region[r]);
+	dn_window_fini(&s->window);
 	dn_free(s->params);
 	dn_free(s->complete);
 	dn_free(s);
@@ -224,11 +237,26 @@ static float *part_of(const struct local *s, const struct dn_param *p, enum dn_p
 	}
 }
 
-static int local_each(void *self, struct dn_param *p, enum dn_part part, dn_interval_fn fn, void *arg)
-{
-	float *x = part_of(self, p, part);
+struct each { /* pieces of a window as those of a param */
+	struct dn_param *p;
+	dn_interval_fn fn;
+	void *arg;
+};
 
-	return x ? fn(arg, p, 0, p->n, x) : 0;
+static int each_piece(void *arg, int64_t at, int64_t n, float *x)
+{
+	const struct each *e = arg;
+
+	return e->fn(e->arg, e->p, at, n, x);
+}
+
+static int local_each(void *self, struct dn_param *p, enum dn_part part, unsigned access, dn_interval_fn fn, void *arg)
+{
+	struct local *s = self;
+	struct each e = { p, fn, arg };
+	float *x = part_of(s, p, part);
+
+	return x ? dn_window_each(&s->window, s->net->compute, x, p->n, access, each_piece, &e) : 0;
 }
 
 static int range_of(const struct local *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float **out)
@@ -244,21 +272,14 @@ static int range_of(const struct local *s, const struct dn_param *p, enum dn_par
 	return 0;
 }
 
-static int local_copy(struct local *s, float *to, const float *from, int64_t n)
-{
-	int err;
-
-	err = s->be->copy(s->net->compute, to, from, (size_t)n * sizeof(float));
-	return err ? err : s->be->stream_sync(s->net->compute);
-}
-
 static int local_read(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out)
 {
+	struct local *s = self;
 	float *x;
 	int err;
 
-	err = range_of(self, p, part, at, n, &x);
-	return err || !out ? err : local_copy(self, out, x, n);
+	err = range_of(s, p, part, at, n, &x);
+	return err || !out ? err : dn_window_read(&s->window, s->net->compute, x, n, out);
 }
 
 static void local_touched(void *self)
@@ -268,16 +289,17 @@ static void local_touched(void *self)
 
 static int local_write(void *self, struct dn_param *p, enum dn_part part, int64_t at, int64_t n, const float *in)
 {
+	struct local *s = self;
 	float *x;
 	int err;
 
 	if (!in)
 		return dn_fail(-EINVAL, "%s: values for this rank are elsewhere, and the local store has no way to them",
 			       p->name);
-	err = range_of(self, p, part, at, n, &x);
+	err = range_of(s, p, part, at, n, &x);
 	if (!err)
-		err = local_copy(self, x, in, n);
-	local_touched(self);
+		err = dn_window_write(&s->window, s->net->compute, x, n, in);
+	local_touched(s);
 	return err;
 }
 

@@ -21,11 +21,20 @@ bool loop_saves(const struct dn_loop *l)
 
 /* --- set-up --- */
 
+/* The ring goes when no pass reads from it any more. */
+static void stop_loader(struct dn_loop *l)
+{
+	if (l->loader)
+		dn_net_drain(l->net);
+	dn_loader_destroy(l->loader);
+	l->loader = NULL;
+}
+
 void dn_loop_destroy(struct dn_loop *l)
 {
 	if (!l)
 		return;
-	dn_loader_destroy(l->loader);
+	stop_loader(l);
 	(void)log_close(&l->log, 0); /* a run that came to its end has closed it and looked at the result */
 	dn_free(l->sums);
 	dn_free(l->backup);
@@ -184,8 +193,7 @@ int dn_loop_create(struct dn_loop **out, struct dn_net *net, struct dn_dataset *
 
 void dn_loop_set_seen(struct dn_loop *l, uint64_t seen)
 {
-	dn_loader_destroy(l->loader);
-	l->loader = NULL;
+	stop_loader(l);
 	l->seen = seen;
 }
 
@@ -260,6 +268,20 @@ int dn_loop_resume(struct dn_loop *l, const char *path)
 
 /* --- one update --- */
 
+static int ring_alloc(void *arg, enum dn_region r, size_t bytes, void **out)
+{
+	struct dn_device *dev = arg;
+
+	return dev->be->alloc_host(dev, r, bytes, out);
+}
+
+static void ring_free(void *arg, void *p)
+{
+	struct dn_device *dev = arg;
+
+	dev->be->free_host(dev, p);
+}
+
 static int start_loader(struct dn_loop *l, int64_t update)
 {
 	const struct dn_net *net = l->net;
@@ -276,6 +298,7 @@ static int start_loader(struct dn_loop *l, int64_t update)
 		.threads = l->c.loader_threads > 0 ? l->c.loader_threads : 1,
 		.first_update = update,
 		.region_activations = true,
+		.memory = { ring_alloc, ring_free, net->dev },
 	};
 
 	return dn_loader_create(&l->loader, &c);
@@ -466,6 +489,7 @@ static int bad_block(struct dn_loop *l, int64_t update, int64_t m, int bad_rank,
 	if (!err)
 		err = dn_group_sum(&l->g, &found, 1);
 	*block = (int)found;
+	dn_net_drain(net);
 	be->free_host(net->dev, x);
 	be->free_host(net->dev, t);
 	return err;

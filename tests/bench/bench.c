@@ -146,7 +146,8 @@ static void build(struct bench *b)
 	/* a variance of 0 would blow every layer up */
 	for (int i = 0; i < b->net->n_params; i++)
 		if (strstr(b->net->params[i]->name, "rolling_variance"))
-			must(b->net->store.ops->each(b->net->store.self, b->net->params[i], DN_VALUE, fill_one, NULL), "values");
+			must(b->net->store.ops->each(b->net->store.self, b->net->params[i], DN_VALUE, DN_WRITE, fill_one, NULL),
+			     "values");
 	b->x = numbers(b->net->local * b->net->inputs);
 	b->t = dn_calloc((size_t)(b->net->local * b->net->truths + 1), sizeof(float));
 	if (!b->t)

@@ -1,6 +1,7 @@
 /* Collectives over channels, each rank a thread: against naive results, and how they fail. */
 #include <errno.h>
 #include <string.h>
+#include "comm/collective.h"
 #include "ranks.h"
 #include "comm/collective.h"
 
@@ -61,34 +62,60 @@ static int run_task(struct dn_device *dev, struct dn_stream *st, const struct dn
 	return err ? err : dev->be->stream_sync(st);
 }
 
+struct bench { /* one rank's collective of one kind */
+	struct dn_device *dev;
+	struct dn_stream *st;
+	struct fsdp_channel *ch;
+	struct fsdp_coll *coll;
+	struct fsdp_count count;
+};
+
+static void bench_open(struct bench *b, struct job *j, int rank, const char *queue, void *staging)
+{
+	struct fsdp_coll_setup s = {
+		.wire = { DN_F32, DN_F32 }, .host_access = true, .piece_bytes = j->piece, .most = j->len, .device = staging
+	};
+
+	memset(b, 0, sizeof(*b));
+	b->dev = open_device(j->timeout_ms);
+	CHECK_OK(fsdp_local_channel(j->hub, rank, 0, &b->ch));
+	CHECK_OK(b->dev->be->stream_create(b->dev, DN_STREAM_COMM, queue, 16, &b->st));
+	s.ch = b->ch;
+	s.dev = b->dev;
+	s.st = b->st;
+	CHECK_OK(fsdp_coll_channels.open(&b->coll, &s));
+}
+
+static void bench_close(struct bench *b)
+{
+	b->dev->be->stream_destroy(b->st);
+	b->coll->ops->close(b->coll);
+	b->ch->ops->destroy(b->ch);
+	b->dev->be->close(b->dev);
+}
+
 static void gather_rank(int rank, void *arg)
 {
 	struct job *j = arg;
-	struct dn_device *dev = open_device(j->timeout_ms);
-	struct dn_stream *st = NULL;
-	struct fsdp_channel *ch = NULL;
-	struct fsdp_gather g;
 	float *shard = malloc((size_t)j->len * sizeof(float) + 4);
-	struct dn_task t = { fsdp_gather_start, fsdp_gather_poll, fsdp_gather_describe, &g, "gather of block b" };
+	struct fsdp_gather a = { .n = j->len, .label = "gather of block b" };
+	struct dn_task t;
+	struct bench b;
 
 	j->out[rank] = malloc((size_t)j->len * (size_t)j->world * sizeof(float) + 4);
 	for (int64_t i = 0; i < j->len; i++)
 		shard[i] = noise((uint64_t)rank, (uint64_t)i);
-	CHECK_OK(fsdp_local_channel(j->hub, rank, 0, &ch));
-	CHECK_OK(dev->be->stream_create(dev, DN_STREAM_COMM, "gather", &st));
-	CHECK_OK(fsdp_gather_init(&g, ch, j->len));
-	g.shard = shard;
-	g.slot = j->out[rank];
-	g.len = j->len;
+	bench_open(&b, j, rank, "gather", NULL);
+	a.shard = shard;
+	a.slot = j->out[rank];
+	a.count = &b.count;
+	CHECK_OK(b.coll->ops->gather(b.coll, &a, &t));
 	if (rank != j->silent)
-		keep(j, rank, run_task(dev, st, &t));
+		keep(j, rank, run_task(b.dev, b.st, &t));
 	if (rank != j->silent && !j->err[rank])
-		CHECK_EQ(g.sent_bytes, (j->world - 1) * j->len * 4);
+		CHECK_EQ(b.count.bytes, (j->world - 1) * j->len * 4);
 	pthread_barrier_wait(&j->end);
-	dev->be->stream_destroy(st);
-	fsdp_gather_fini(&g);
-	ch->ops->destroy(ch);
-	dev->be->close(dev);
+	bench_close(&b);
 	free(shard);
 }
 
@@ -135,36 +162,29 @@ static float tree(const float *x, int n)
 static void reduce_rank(int rank, void *arg)
 {
 	struct job *j = arg;
-	struct dn_device *dev = open_device(j->timeout_ms);
-	struct dn_stream *st = NULL;
-	struct fsdp_channel *ch = NULL;
-	struct fsdp_reduce r;
 	int64_t all = j->len * j->world;
 	float *in = malloc((size_t)all * sizeof(float) + 4);
 	float *staging = malloc(2 * (size_t)j->world * j->piece);
-	struct dn_task t = { fsdp_reduce_start, fsdp_reduce_poll, fsdp_reduce_describe, &r, "reduce of block b" };
+	struct fsdp_reduce a = { .n = j->len, .acc = j->acc, .label = "reduce of block b" };
+	struct dn_task t;
+	struct bench b;
 
 	j->out[rank] = malloc((size_t)j->len * sizeof(float) + 4);
 	for (int64_t i = 0; i < all; i++)
 		in[i] = in_of(rank, i);
 	for (int64_t i = 0; i < j->len; i++)
 		j->out[rank][i] = 5;
-	CHECK_OK(fsdp_local_channel(j->hub, rank, 0, &ch));
-	CHECK_OK(dev->be->stream_create(dev, DN_STREAM_COMM, "reduce", &st));
-	CHECK_OK(fsdp_reduce_init(&r, ch, dev->be, st, staging, j->piece));
-	r.in = in;
-	r.out = j->out[rank];
-	r.len = j->len;
-	r.acc = j->acc;
+	bench_open(&b, j, rank, "reduce", staging);
+	a.in = in;
+	a.out = j->out[rank];
+	a.count = &b.count;
+	CHECK_OK(b.coll->ops->reduce(b.coll, &a, &t));
 	if (rank != j->silent)
-		keep(j, rank, run_task(dev, st, &t));
+		keep(j, rank, run_task(b.dev, b.st, &t));
 	if (rank != j->silent && !j->err[rank])
-		CHECK_EQ(r.sent_bytes, (j->world - 1) * j->len * 4);
+		CHECK_EQ(b.count.bytes, (j->world - 1) * j->len * 4);
 	pthread_barrier_wait(&j->end);
-	dev->be->stream_destroy(st);
-	fsdp_reduce_fini(&r);
-	ch->ops->destroy(ch);
-	dev->be->close(dev);
+	bench_close(&b);
 	free(in);
 	free(staging);
 }
@@ -365,25 +385,23 @@ static void agreement_names_the_late_rank(void)
 static void left_rank_ends_the_others_at_once(void)
 {
 	struct job j;
-	struct fsdp_channel *a = NULL, *b = NULL;
-	struct fsdp_gather g;
+	struct bench b;
+	struct fsdp_channel *other = NULL;
 	float shard[4] = { 0 }, slot[8];
+	const struct fsdp_gather a = { .shard = shard, .slot = slot, .n = 4, .label = "gather of block b" };
+	struct dn_task t;
 	bool done;
 
 	job_init(&j, 2, 4);
-	CHECK_OK(fsdp_local_channel(j.hub, 0, 0, &a));
-	CHECK_OK(fsdp_local_channel(j.hub, 1, 0, &b));
-	CHECK_OK(fsdp_gather_init(&g, a, 4));
-	g.shard = shard;
-	g.slot = slot;
-	g.len = 4;
-	CHECK_OK(fsdp_gather_start(&g));
-	CHECK_OK(fsdp_gather_poll(&g, &done));
+	bench_open(&b, &j, 0, "gather", NULL);
+	CHECK_OK(fsdp_local_channel(j.hub, 1, 0, &other));
+	CHECK_OK(b.coll->ops->gather(b.coll, &a, &t));
+	CHECK_OK(t.start(t.arg));
+	CHECK_OK(t.poll(t.arg, &done));
 	CU_ASSERT_FALSE(done);
-	b->ops->destroy(b);
-	CHECK_FAILS(fsdp_gather_poll(&g, &done), DN_EPEER_LOST, "rank 1 has left");
-	fsdp_gather_fini(&g);
-	a->ops->destroy(a);
+	other->ops->destroy(other);
+	CHECK_FAILS(t.poll(t.arg, &done), DN_EPEER_LOST, "rank 1 has left");
+	bench_close(&b);
 	job_fini(&j);
 }
 

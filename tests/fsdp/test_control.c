@@ -102,8 +102,10 @@ static void *rank_main(void *arg)
 
 	if (fsdp_local_channel(j->hub, rank, 0, &ch->inner) || fsdp_local_channel(j->hub, rank, 1, &roll->inner))
 		return NULL;
-	ch->ch = (struct fsdp_channel){ .ops = &counted_ops, .rank = rank, .world = j->world };
-	roll->ch = ch->ch;
+	ch->ch = *ch->inner; /* its members are the inner one's */
+	ch->ch.ops = &counted_ops;
+	roll->ch = *roll->inner;
+	roll->ch.ops = &counted_ops;
 	expect(j, !fsdp_control_init(&c, &ch->ch, &roll->ch, j->timeout_ms), "init", rank);
 	pthread_barrier_wait(&j->barrier);
 	j->fn(j, &c, rank);

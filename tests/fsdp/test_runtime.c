@@ -71,9 +71,12 @@ static void job_fini(struct job *j)
 static int build(struct rank_run *r, struct job *j, int rank)
 {
 	const struct dn_net_options opt = { .rank = rank, .world = j->world, .train = true, .seed = 3 };
-	const struct fsdp_options o = {
-		.limit = j->limit, .grad_slots = j->grad_slots, .prefetch = j->prefetch, .depth = j->depth, .timeout_ms = 20000
-	};
+	const struct fsdp_options o = { .wire = { DN_F32, DN_F32 },
+					.limit = j->limit,
+					.grad_slots = j->grad_slots,
+					.prefetch = j->prefetch,
+					.depth = j->depth,
+					.timeout_ms = 20000 };
 	int err;
 
 	memset(r, 0, sizeof(*r));
@@ -465,7 +468,7 @@ static void look_rolling(struct job *j, int rank, struct dn_net *net)
 	pthread_mutex_lock(&rolling_lock);
 	for (int i = 0; i < net->n_params; i++)
 		if (net->params[i]->role == DN_BUFFER)
-			CHECK_OK(net->store.ops->each(net->store.self, net->params[i], DN_VALUE, keep_rolling, &to));
+			CHECK_OK(net->store.ops->each(net->store.self, net->params[i], DN_VALUE, DN_READ, keep_rolling, &to));
 	CHECK_EQ(to - rolling[rank], 24);
 	pthread_mutex_unlock(&rolling_lock);
 }

@@ -23,27 +23,43 @@ static int run_task(const struct dn_task *t)
 	return err ? err : dev->be->stream_sync(st);
 }
 
+static struct fsdp_coll *open_coll(int64_t most, size_t piece, void *staging)
+{
+	const struct fsdp_coll_setup s = { .ch = ch,
+					   .dev = dev,
+					   .st = st,
+					   .wire = { DN_F32, DN_F32 },
+					   .host_access = true,
+					   .piece_bytes = piece,
+					   .most = most,
+					   .device = staging };
+	struct fsdp_coll *c = NULL;
+
+	CHECK_OK_FATAL(fsdp_coll_channels.open(&c, &s));
+	return c;
+}
+
 static void gather_of(int64_t len)
 {
-	struct fsdp_gather g;
-	struct dn_task t = { fsdp_gather_start, fsdp_gather_poll, fsdp_gather_describe, &g, "gather of block b" };
+	struct fsdp_coll *c = open_coll(len, 0, NULL);
 	float *shard = malloc((size_t)len * 4 + 4), *slot = malloc((size_t)(len * world) * 4 + 4);
+	struct fsdp_count count = { 0 };
+	const struct fsdp_gather a = { .shard = shard, .slot = slot, .n = len, .count = &count, .label = "gather of block b" };
+	struct dn_task t;
 	int64_t wrong = 0;
 
 	CU_ASSERT_FATAL(shard && slot);
 	for (int64_t i = 0; i < len; i++)
 		shard[i] = value(rank, i);
-	CHECK_OK(fsdp_gather_init(&g, ch, len));
-	g.shard = shard;
-	g.slot = slot;
-	g.len = len;
+	CHECK_OK(c->ops->gather(c, &a, &t));
 	CHECK_OK(run_task(&t));
 	for (int q = 0; q < world; q++)
 		for (int64_t i = 0; i < len; i++)
 			wrong += slot[q * len + i] != value(q, i);
 	CHECK_EQ(wrong, 0);
-	CHECK_EQ(g.sent_bytes, (world - 1) * len * 4);
-	fsdp_gather_fini(&g);
+	CHECK_EQ(count.bytes, (world - 1) * len * 4);
+	CHECK_EQ(count.calls, 1);
+	c->ops->close(c);
 	free(shard);
 	free(slot);
 }
@@ -78,8 +94,9 @@ static void reduce_is_the_tree_sum(void)
 	const size_t piece = 65536;
 
 	for (int k = 0; k < 3; k++) {
-		struct fsdp_reduce r;
-		struct dn_task t = { fsdp_reduce_start, fsdp_reduce_poll, fsdp_reduce_describe, &r, "reduce of block b" };
+		struct fsdp_coll *c;
+		struct fsdp_reduce a = { .n = lens[k], .label = "reduce of block b" };
+		struct dn_task t;
 		int64_t len = lens[k], wrong = 0;
 		float *in = malloc((size_t)(len * world) * 4), *out = malloc((size_t)len * 4), x[64];
 		float *staging = malloc(2 * (size_t)world * piece);
@@ -87,10 +104,10 @@ static void reduce_is_the_tree_sum(void)
 		CU_ASSERT_FATAL(in && out && staging && world <= 64);
 		for (int64_t i = 0; i < len * world; i++)
 			in[i] = value(rank, i);
-		CHECK_OK(fsdp_reduce_init(&r, ch, dev->be, st, staging, piece));
-		r.in = in;
-		r.out = out;
-		r.len = len;
+		c = open_coll(len, piece, staging);
+		a.in = in;
+		a.out = out;
+		CHECK_OK(c->ops->reduce(c, &a, &t));
 		CHECK_OK(run_task(&t));
 		for (int64_t i = 0; i < len; i++) {
 			for (int q = 0; q < world; q++)
@@ -98,7 +115,7 @@ static void reduce_is_the_tree_sum(void)
 			wrong += out[i] != tree(x, world);
 		}
 		CHECK_EQ(wrong, 0);
-		fsdp_reduce_fini(&r);
+		c->ops->close(c);
 		free(in);
 		free(out);
 		free(staging);
@@ -148,7 +165,7 @@ int main(int argc, char **argv)
 	if (MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &given) != MPI_SUCCESS || given < MPI_THREAD_SERIALIZED)
 		return 2;
 	if (fsdp_mpi_channel(&ch) || dn_backend_find("ref")->open(DN_CPU(1), &dev) ||
-	    dev->be->stream_create(dev, DN_STREAM_COMM, "test", &st)) {
+	    dev->be->stream_create(dev, DN_STREAM_COMM, "test", 64, &st)) {
 		fprintf(stderr, "%s\n", dn_message());
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	}

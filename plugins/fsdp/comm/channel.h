@@ -1,6 +1,6 @@
-/* Transport. A channel is an ordered, reliable pipe between every pair of ranks; each queue (gather, reduce, control) has its
- * own, so that they never block one another. coll_local.c connects ranks in one process (tests, and a run of one rank),
- * coll_mpi.c processes.
+/* Transport. A channel is an ordered, reliable pipe between every pair of a group of ranks; each kind of collective and control
+ * have their own, so that they never block one another. coll_local.c connects ranks in one process (tests, and a run of one rank),
+ * coll_mpi.c processes. Members are numbered within their group; messages name them by their ranks in the world.
  */
 #ifndef FSDP_CHANNEL_H
 #define FSDP_CHANNEL_H
@@ -18,6 +18,8 @@ struct fsdp_channel_ops {
 	int (*send)(struct fsdp_channel *c, int peer, const void *p, size_t bytes, struct fsdp_request *q);
 	int (*recv)(struct fsdp_channel *c, int peer, void *p, size_t bytes, struct fsdp_request *q);
 	int (*test)(struct fsdp_channel *c, struct fsdp_request *q, bool *done); /* done: q->active becomes false */
+	/* as test for all that are active in q[0..n), at once; *all: none is any more */
+	int (*test_many)(struct fsdp_channel *c, struct fsdp_request *q, int n, bool *all);
 	int (*any)(struct fsdp_channel *c, int *peer); /* one that has sent what is not yet received, -1 = none */
 	void (*destroy)(struct fsdp_channel *c);       /* never waits for peers */
 	bool forgets; /* destroy forgets messages under way; else their memory stays as long as the process */
@@ -25,25 +27,31 @@ struct fsdp_channel_ops {
 
 struct fsdp_channel {
 	const struct fsdp_channel_ops *ops;
-	int rank, world;
+	int rank, size;		      /* this member's number and how many there are */
+	int *members;		      /* [size] ranks in the world, ascending; owned */
+	int world;		      /* ranks of all groups */
 	const struct fsdp_host *host; /* borrowed, may be NULL */
 };
 
 #define FSDP_MESSAGE_MAX (64u << 20) /* bytes */
 
-/** fsdp_missing() - "waiting for rank 1, 3" into @out, as fsdp_host_waiting() does */
-static inline void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, int peer), const void *arg, char *out,
-				size_t cap)
-{
-	fsdp_host_waiting(c->host, c->rank, c->world, late, arg, out, cap);
-}
+/** fsdp_missing() - "waiting for rank 1, 3" into @out, as fsdp_host_waiting() does: the members for which late(arg, member) holds */
+void fsdp_missing(const struct fsdp_channel *c, bool (*late)(const void *arg, int member), const void *arg, char *out,
+		  size_t cap);
+
+/* for transports: who this one is among @members, ranks in the world */
+int fsdp_channel_init(struct fsdp_channel *c, int world, int rank, int size, const int *members);
+void fsdp_channel_fini(struct fsdp_channel *c);
 
 /* coll_local.c: a hub for @world in-process ranks; each rank opens its channels in the same order */
 struct fsdp_hub;
 int fsdp_hub_create(struct fsdp_hub **out, int world);
 void fsdp_hub_destroy(struct fsdp_hub *h);
-int fsdp_local_channel(struct fsdp_hub *h, int rank, int number, struct fsdp_channel **out);
+int fsdp_local_channel(struct fsdp_hub *h, int rank, int number, struct fsdp_channel **out); /* among all of them */
+int fsdp_local_group(struct fsdp_hub *h, int rank, int number, int size, const int *members, struct fsdp_channel **out);
 
 /* coll_mpi.c */
-int fsdp_mpi_channel(struct fsdp_channel **out); /* duplicates the world communicator; collective */
+int fsdp_mpi_channel(struct fsdp_channel **out); /* among all; collective, as is: */
+/** fsdp_mpi_group() - every rank names the group that it belongs to; groups do not overlap */
+int fsdp_mpi_group(int size, const int *members, struct fsdp_channel **out);
 #endif

@@ -79,7 +79,9 @@ void fsdp_hub_destroy(struct fsdp_hub *h)
 
 static struct pair *pair_of(const struct local_channel *c, int from, int to)
 {
-	return &c->hub->pairs[c->number][from * c->hub->world + to];
+	const int *rank = c->ch.members;
+
+	return &c->hub->pairs[c->number][rank[from] * c->hub->world + rank[to]];
 }
 
 /* with the lock, when both sides are there */
@@ -101,7 +103,8 @@ static int local_post(struct fsdp_channel *ch, int peer, bool recv, const void *
 	pthread_mutex_lock(&c->hub->lock);
 	m = &p->ring[*n % RING];
 	if (recv ? m->wanted : m->sent) {
-		err = dn_fail(-EAGAIN, "rank %d and rank %d: more than %u messages under way", ch->rank, peer, RING);
+		err = dn_fail(-EAGAIN, "rank %d and rank %d: more than %u messages under way", ch->members[ch->rank],
+			      ch->members[peer], RING);
 	} else {
 		if (recv) {
 			m->wanted = true;
@@ -133,30 +136,48 @@ static int local_recv(struct fsdp_channel *ch, int peer, void *p, size_t bytes, 
 	return local_post(ch, peer, true, NULL, p, bytes, q);
 }
 
-static int local_test(struct fsdp_channel *ch, struct fsdp_request *q, bool *done)
+/* with the lock */
+static int test_one(struct local_channel *c, struct fsdp_request *q)
 {
-	struct local_channel *c = (struct local_channel *)ch;
+	const int *rank = c->ch.members, me = c->ch.rank;
 	bool recv = (q->h[0] & 1) == H_RECV;
 	int peer = (int)q->h[1], err = 0;
-	struct pair *p = recv ? pair_of(c, peer, ch->rank) : pair_of(c, ch->rank, peer);
+	struct pair *p = recv ? pair_of(c, peer, me) : pair_of(c, me, peer);
 	struct message *m = &p->ring[(q->h[0] >> 1) % RING];
 
-	pthread_mutex_lock(&c->hub->lock);
 	if (m->sent && m->wanted) {
 		if (m->sent_bytes != m->wanted_bytes)
-			err = dn_fail(-EPROTO, "rank %d sends %zu bytes, rank %d waits for %zu", recv ? peer : ch->rank,
-				      m->sent_bytes, recv ? ch->rank : peer, m->wanted_bytes);
+			err = dn_fail(-EPROTO, "rank %d sends %zu bytes, rank %d waits for %zu", rank[recv ? peer : me],
+				      m->sent_bytes, rank[recv ? me : peer], m->wanted_bytes);
 		if (++m->ended == 2)
 			memset(m, 0, sizeof(*m));
 		q->active = false;
-		*done = true;
-	} else {
-		if (c->hub->gone[peer])
-			err = dn_fail(DN_EPEER_LOST, "rank %d has left", peer);
-		*done = false;
+	} else if (c->hub->gone[rank[peer]]) {
+		err = dn_fail(DN_EPEER_LOST, "rank %d has left", rank[peer]);
+	}
+	return err;
+}
+
+static int local_test_many(struct fsdp_channel *ch, struct fsdp_request *q, int n, bool *all)
+{
+	struct local_channel *c = (struct local_channel *)ch;
+	int err = 0;
+
+	*all = true;
+	pthread_mutex_lock(&c->hub->lock);
+	for (int i = 0; i < n; i++) {
+		int e = q[i].active ? test_one(c, &q[i]) : 0;
+
+		err = err ? err : e;
+		*all = *all && !q[i].active;
 	}
 	pthread_mutex_unlock(&c->hub->lock);
 	return err;
+}
+
+static int local_test(struct fsdp_channel *ch, struct fsdp_request *q, bool *done)
+{
+	return local_test_many(ch, q, 1, done);
 }
 
 static int local_any(struct fsdp_channel *ch, int *peer)
@@ -165,7 +186,7 @@ static int local_any(struct fsdp_channel *ch, int *peer)
 
 	*peer = -1;
 	pthread_mutex_lock(&c->hub->lock);
-	for (int q = 0; q < ch->world && *peer < 0; q++) {
+	for (int q = 0; q < ch->size && *peer < 0; q++) {
 		struct pair *p = pair_of(c, q, ch->rank);
 
 		if (p->n_sent > p->n_wanted)
@@ -195,12 +216,13 @@ static void local_destroy(struct fsdp_channel *ch)
 	struct local_channel *c = (struct local_channel *)ch;
 
 	pthread_mutex_lock(&c->hub->lock);
-	c->hub->gone[ch->rank] = true;
-	for (int q = 0; q < ch->world; q++) {
+	c->hub->gone[ch->members[ch->rank]] = true;
+	for (int q = 0; q < ch->size; q++) {
 		pair_cancel(pair_of(c, ch->rank, q), false);
 		pair_cancel(pair_of(c, q, ch->rank), true);
 	}
 	pthread_mutex_unlock(&c->hub->lock);
+	fsdp_channel_fini(ch);
 	dn_free(c);
 }
 
@@ -209,6 +231,7 @@ static const struct fsdp_channel_ops local_ops = {
 	.recv = local_recv,
 	.test = local_test,
 	.any = local_any,
+	.test_many = local_test_many,
 	.destroy = local_destroy,
 	.forgets = true,
 };
@@ -231,7 +254,7 @@ static int hub_grow(struct fsdp_hub *h, int number)
 	return 0;
 }
 
-int fsdp_local_channel(struct fsdp_hub *h, int rank, int number, struct fsdp_channel **out)
+int fsdp_local_group(struct fsdp_hub *h, int rank, int number, int size, const int *members, struct fsdp_channel **out)
 {
 	struct local_channel *c;
 	int err;
@@ -242,17 +265,32 @@ int fsdp_local_channel(struct fsdp_hub *h, int rank, int number, struct fsdp_cha
 	if (!c)
 		return -ENOMEM;
 	c->ch.ops = &local_ops;
-	c->ch.rank = rank;
-	c->ch.world = h->world;
 	c->hub = h;
 	c->number = number;
-	pthread_mutex_lock(&h->lock);
-	err = hub_grow(h, number);
-	pthread_mutex_unlock(&h->lock);
+	err = fsdp_channel_init(&c->ch, h->world, rank, size, members);
+	if (!err) {
+		pthread_mutex_lock(&h->lock);
+		err = hub_grow(h, number);
+		pthread_mutex_unlock(&h->lock);
+	}
 	if (err) {
+		fsdp_channel_fini(&c->ch);
 		dn_free(c);
 		return err;
 	}
 	*out = &c->ch;
 	return 0;
+}
+
+int fsdp_local_channel(struct fsdp_hub *h, int rank, int number, struct fsdp_channel **out)
+{
+	int *all = dn_calloc((size_t)h->world, sizeof(*all)), err;
+
+	if (!all)
+		return -ENOMEM;
+	for (int q = 0; q < h->world; q++)
+		all[q] = q;
+	err = fsdp_local_group(h, rank, number, h->world, all, out);
+	dn_free(all);
+	return err;
 }

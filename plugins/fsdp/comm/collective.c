@@ -1,334 +1,601 @@
-/* Every collective, written once over channels, as tasks for a communication stream: start posts, poll tests.
+/* Every collective, written once over channels, as tasks for a communication stream.
  *
- * All exchanges are pairwise and direct: each rank sends to every other what that one needs. Volume is that of a ring, nothing
+ * All exchanges are pairwise and direct: each member sends to every other what that one needs. Volume is that of a ring, nothing
  * is summed on the way, and a late rank is known by its missing messages.
+ *
+ * An operation is a line of pieces. Each takes one of a few sets of requests, staging and event, and goes through
+ *   out    copies to memory of the host, where the channel cannot read the device's; its event
+ *   post   messages to and from all others
+ *   in     what arrived: copies to the device, sums; its event
+ * Pieces do each of these in order, so counters say where they stand. Copies and sums are work of a stream that may end later
+ * than their call: staging and set are free again when the event of `in` has passed, and the operation is over then.
  */
+#include "comm/collective.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "comm/collective.h"
 
-#define MESSAGE_FLOATS ((int64_t)(FSDP_MESSAGE_MAX / sizeof(float)))
+struct channels;
+struct operation;
 
-/* tests request @q unless it is done; clears *all when it stays open */
-static int request_test(struct fsdp_channel *ch, struct fsdp_request *q, bool *all)
+struct kind {					       /* what differs between collectives; each step is for one piece */
+	int (*out)(struct channels *c, int64_t piece); /* NULL: the channel reads device memory */
+	int (*post)(struct channels *c, int64_t piece);
+	int (*in)(struct channels *c, int64_t piece);
+};
+
+struct operation { /* nothing in it changes once it is prepared */
+	struct operation *next;
+	struct channels *c;
+	const struct kind *kind;
+	const char *from;
+	char *to;
+	int64_t n;     /* elements of a part */
+	int64_t piece; /* elements of a piece */
+	size_t element;
+	bool acc;
+	int (*then)(void *arg, struct dn_stream *st);
+	void *arg;
+	struct fsdp_count *count;
+};
+
+struct channels {
+	struct fsdp_coll coll; /* first */
+	const struct dn_backend *be;
+	struct operation *prepared;
+	int n_sets;
+	struct fsdp_request *req; /* [n_sets][size][send, recv]; a member's own places are unused */
+	struct dn_event **events; /* [n_sets] */
+	/* the operation that runs */
+	const struct operation *now;
+	int64_t n_pieces, n_out, n_posted, n_in, n_free; /* pieces that have begun each step; free: that are over */
+	uint64_t sent_bytes;
+};
+
+/* --- pieces, members, staging --- */
+
+static int64_t piece_at(const struct channels *c, int64_t piece)
 {
-	bool done = true;
-	int err = 0;
-
-	if (q->active) {
-		err = ch->ops->test(ch, q, &done);
-		if (!done)
-			*all = false;
-	}
-	return err;
+	return piece * c->now->piece;
 }
 
-static int requests_test(struct fsdp_channel *ch, struct fsdp_request *req, int n, bool *all)
+static int64_t piece_n(const struct channels *c, int64_t piece)
 {
-	int err = 0, e;
+	int64_t left = c->now->n - piece_at(c, piece);
 
-	*all = true;
-	for (int i = 0; i < n; i++) {
-		e = request_test(ch, &req[i], all);
-		if (e && !err)
-			err = e;
-	}
-	return err;
+	return left < c->now->piece ? left : c->now->piece;
 }
 
-static bool any_active(const struct fsdp_request *req, int n)
+static size_t piece_bytes(const struct channels *c, int64_t piece)
 {
-	for (int i = 0; i < n; i++)
-		if (req[i].active)
-			return true;
-	return false;
+	return (size_t)piece_n(c, piece) * c->now->element;
 }
 
-/* --- gather: request layout [message][peer][send, recv], own place unused --- */
-
-static int n_messages(int64_t len)
+static int64_t set_of(const struct channels *c, int64_t piece)
 {
-	return (int)((len + MESSAGE_FLOATS - 1) / MESSAGE_FLOATS);
+	return piece % c->n_sets;
 }
 
-int fsdp_gather_init(struct fsdp_gather *g, struct fsdp_channel *ch, int64_t max_len)
+static struct fsdp_request *requests(const struct channels *c, int64_t piece)
 {
-	memset(g, 0, sizeof(*g));
-	if (max_len < 0 || max_len > INT64_MAX / 8)
-		return dn_fail(-EINVAL, "gather: %lld elements a rank", (long long)max_len);
-	g->ch = ch;
-	g->n_req = n_messages(max_len) * ch->world * 2;
-	g->req = dn_calloc((size_t)g->n_req, sizeof(*g->req));
-	return g->req || !g->n_req ? 0 : -ENOMEM;
+	return &c->req[set_of(c, piece) * c->coll.s.ch->size * 2];
 }
 
-void fsdp_gather_fini(struct fsdp_gather *g)
+static int others(const struct channels *c)
 {
-	dn_free(g->req);
-	g->req = NULL;
+	return c->coll.s.ch->size - 1;
 }
 
-int fsdp_gather_start(void *arg)
+/* the place of @member among the others */
+static int other(const struct channels *c, int member)
 {
-	struct fsdp_gather *g = arg;
-	struct fsdp_channel *ch = g->ch;
+	return member < c->coll.s.ch->rank ? member : member - 1;
+}
+
+static const char *part_of(const char *base, const struct channels *c, int64_t part, int64_t at)
+{
+	return base + (size_t)(part * c->now->n + at) * c->now->element;
+}
+
+static char *to_part(const struct channels *c, int64_t part, int64_t at)
+{
+	return c->now->to + (size_t)(part * c->now->n + at) * c->now->element;
+}
+
+/* place @k of @n in the piece's set of staging */
+static char *staged(const struct channels *c, void *staging, int64_t piece, int n, int k)
+{
+	size_t bytes = dn_up((size_t)c->now->piece * c->now->element, DN_ALIGN);
+
+	return (char *)staging + (size_t)(set_of(c, piece) * n + k) * bytes;
+}
+
+/* a member's own part of a sum, and those of the others in the piece's set of staging */
+static struct dn_parts sum_parts(const struct channels *c, int64_t piece, const char *mine)
+{
+	return (struct dn_parts){
+		.type = c->coll.s.wire.reduce,
+		.n = c->coll.s.ch->size,
+		.own = c->coll.s.ch->rank,
+		.mine = mine,
+		.others = staged(c, c->coll.s.device, piece, others(c), 0),
+		.stride_bytes = dn_up((size_t)c->now->piece * c->now->element, DN_ALIGN),
+	};
+}
+
+/* send(k) to, and recv(k) from, every other; everybody begins with another one */
+static int post(struct channels *c, int64_t piece, const char *(*send)(const struct channels *c, int64_t piece, int to),
+		char *(*recv)(const struct channels *c, int64_t piece, int from))
+{
+	struct fsdp_channel *ch = c->coll.s.ch;
+	struct fsdp_request *q = requests(c, piece);
+	size_t bytes = piece_bytes(c, piece);
 	int err;
 
-	g->sent_bytes = 0;
-	for (int m = 0; m < n_messages(g->len); m++) {
-		int64_t at = m * MESSAGE_FLOATS, n = g->len - at < MESSAGE_FLOATS ? g->len - at : MESSAGE_FLOATS;
+	for (int k = 1; k < ch->size; k++) {
+		int to = (ch->rank + k) % ch->size, from = (ch->rank - k + ch->size) % ch->size;
 
-		for (int k = 1; k < ch->world; k++) { /* everybody begins with another peer */
-			int to = (ch->rank + k) % ch->world, from = (ch->rank - k + ch->world) % ch->world;
-			struct fsdp_request *q = &g->req[m * ch->world * 2];
-			size_t bytes = (size_t)n * sizeof(float);
-
-			err = ch->ops->recv(ch, from, g->slot + from * g->len + at, bytes, &q[from * 2 + 1]);
-			if (!err)
-				err = ch->ops->send(ch, to, g->shard + at, bytes, &q[to * 2]);
-			if (err)
-				return err;
-			g->sent_bytes += bytes;
-		}
-	}
-	if (g->len)
-		memcpy(g->slot + ch->rank * g->len, g->shard, (size_t)g->len * sizeof(float));
-	return 0;
-}
-
-int fsdp_gather_poll(void *arg, bool *done)
-{
-	struct fsdp_gather *g = arg;
-	bool all;
-	int err = requests_test(g->ch, g->req, g->n_req, &all);
-
-	if (!err && all && g->count) {
-		g->count->bytes += g->sent_bytes;
-		g->count->calls++;
-	}
-	*done = all;
-	return err;
-}
-
-static bool gather_late(const void *arg, int peer)
-{
-	const struct fsdp_gather *g = arg;
-
-	for (int i = peer * 2; i < g->n_req; i += g->ch->world * 2)
-		if (any_active(&g->req[i], 2))
-			return true;
-	return false;
-}
-
-void fsdp_gather_describe(void *arg, char *out, size_t cap)
-{
-	struct fsdp_gather *g = arg;
-
-	fsdp_missing(g->ch, gather_late, g, out, cap);
-}
-
-/* --- reduce: pieces, two sets of them under way --- */
-
-static int64_t piece_floats(const struct fsdp_reduce *r)
-{
-	return (int64_t)(r->piece_bytes / sizeof(float));
-}
-
-static int64_t n_pieces(const struct fsdp_reduce *r)
-{
-	return (r->len + piece_floats(r) - 1) / piece_floats(r);
-}
-
-static int64_t piece_len(const struct fsdp_reduce *r, int64_t piece)
-{
-	int64_t at = piece * piece_floats(r);
-
-	return r->len - at < piece_floats(r) ? r->len - at : piece_floats(r);
-}
-
-static float *piece_staging(const struct fsdp_reduce *r, int64_t piece, int peer)
-{
-	int others = r->ch->world - 1, k = peer < r->ch->rank ? peer : peer - 1;
-
-	return r->staging + ((piece % 2) * others + k) * piece_floats(r);
-}
-
-static struct fsdp_request *piece_requests(const struct fsdp_reduce *r, int64_t piece)
-{
-	return &r->req[(piece % 2) * r->ch->world * 2];
-}
-
-int fsdp_reduce_init(struct fsdp_reduce *r, struct fsdp_channel *ch, const struct dn_backend *be, struct dn_stream *st,
-		     float *staging, size_t piece_bytes)
-{
-	memset(r, 0, sizeof(*r));
-	if (piece_bytes < sizeof(float) || piece_bytes % sizeof(float) || piece_bytes > FSDP_MESSAGE_MAX)
-		return dn_fail(-EINVAL, "reduce: pieces of %zu bytes, must be whole floats up to %u bytes", piece_bytes,
-			       FSDP_MESSAGE_MAX);
-	r->ch = ch;
-	r->be = be;
-	r->st = st;
-	r->staging = staging;
-	r->piece_bytes = piece_bytes;
-	r->req = dn_calloc((size_t)ch->world * 4, sizeof(*r->req));
-	return r->req ? 0 : -ENOMEM;
-}
-
-void fsdp_reduce_fini(struct fsdp_reduce *r)
-{
-	dn_free(r->req);
-	r->req = NULL;
-}
-
-static int reduce_post(struct fsdp_reduce *r)
-{
-	struct fsdp_channel *ch = r->ch;
-	struct fsdp_request *q = piece_requests(r, r->next);
-	int64_t at = r->next * piece_floats(r);
-	size_t bytes = (size_t)piece_len(r, r->next) * sizeof(float);
-	int err;
-
-	for (int k = 1; k < ch->world; k++) {
-		int to = (ch->rank + k) % ch->world, from = (ch->rank - k + ch->world) % ch->world;
-
-		err = ch->ops->recv(ch, from, piece_staging(r, r->next, from), bytes, &q[from * 2 + 1]);
+		err = ch->ops->recv(ch, from, recv(c, piece, from), bytes, &q[from * 2 + 1]);
 		if (!err)
-			err = ch->ops->send(ch, to, r->in + to * r->len + at, bytes, &q[to * 2]);
+			err = ch->ops->send(ch, to, send(c, piece, to), bytes, &q[to * 2]);
 		if (err)
 			return err;
-		r->sent_bytes += bytes;
+		c->sent_bytes += bytes;
 	}
-	r->next++;
 	return 0;
 }
 
-static int reduce_sum(struct fsdp_reduce *r)
+static int copy(struct channels *c, void *to, const void *from, int64_t piece)
 {
-	int64_t at = r->summed * piece_floats(r);
-	const struct dn_parts parts = {
-		.type = DN_F32,
-		.n = r->ch->world,
-		.own = r->ch->rank,
-		.mine = r->in + r->ch->rank * r->len + at,
-		.others = r->staging + (r->summed % 2) * (r->ch->world - 1) * piece_floats(r),
-		.stride_bytes = r->piece_bytes,
-	};
-	int err = r->be->sum_tree(r->st, piece_len(r, r->summed), &parts, r->out + at, r->acc);
+	return to == from ? 0 : c->be->copy(c->coll.s.st, to, from, piece_bytes(c, piece));
+}
 
-	if (!err)
-		r->summed++;
+/* --- gather --- */
+
+static const char *gather_send(const struct channels *c, int64_t piece, int to)
+{
+	return part_of(c->now->from, c, 0, piece_at(c, piece));
+}
+
+static char *gather_recv(const struct channels *c, int64_t piece, int from)
+{
+	return to_part(c, from, piece_at(c, piece));
+}
+
+static int gather_own(struct channels *c, int64_t piece)
+{
+	return copy(c, to_part(c, c->coll.s.ch->rank, piece_at(c, piece)), gather_send(c, piece, 0), piece);
+}
+
+static int gather_post(struct channels *c, int64_t piece)
+{
+	int err = post(c, piece, gather_send, gather_recv);
+
+	return err ? err : gather_own(c, piece);
+}
+
+static int gather_in(struct channels *c, int64_t piece)
+{
+	return 0;
+}
+
+/* memory of the host: a set is what goes out, then what comes from each other */
+static const char *gather_host_send(const struct channels *c, int64_t piece, int to)
+{
+	return staged(c, c->coll.s.host, piece, others(c) + 1, 0);
+}
+
+static char *gather_host_recv(const struct channels *c, int64_t piece, int from)
+{
+	return staged(c, c->coll.s.host, piece, others(c) + 1, 1 + other(c, from));
+}
+
+static int gather_host_out(struct channels *c, int64_t piece)
+{
+	return copy(c, staged(c, c->coll.s.host, piece, others(c) + 1, 0), gather_send(c, piece, 0), piece);
+}
+
+static int gather_host_post(struct channels *c, int64_t piece)
+{
+	int err = post(c, piece, gather_host_send, gather_host_recv);
+
+	return err ? err : gather_own(c, piece);
+}
+
+static int gather_host_in(struct channels *c, int64_t piece)
+{
+	int err = 0;
+
+	for (int q = 0; q < c->coll.s.ch->size && !err; q++)
+		if (q != c->coll.s.ch->rank)
+			err = copy(c, gather_recv(c, piece, q), gather_host_recv(c, piece, q), piece);
 	return err;
 }
 
-int fsdp_reduce_start(void *arg)
+static const struct kind gather = { NULL, gather_post, gather_in };
+static const struct kind gather_host = { gather_host_out, gather_host_post, gather_host_in };
+
+/* --- reduce --- */
+
+static const char *reduce_send(const struct channels *c, int64_t piece, int to)
 {
-	struct fsdp_reduce *r = arg;
+	return part_of(c->now->from, c, to, piece_at(c, piece));
+}
+
+static char *reduce_recv(const struct channels *c, int64_t piece, int from)
+{
+	return staged(c, c->coll.s.device, piece, others(c), other(c, from));
+}
+
+static int reduce_post(struct channels *c, int64_t piece)
+{
+	return post(c, piece, reduce_send, reduce_recv);
+}
+
+static int reduce_in(struct channels *c, int64_t piece)
+{
+	const struct fsdp_channel *ch = c->coll.s.ch;
+	const struct dn_parts parts = sum_parts(c, piece, reduce_send(c, piece, ch->rank));
+
+	return c->be->sum_tree(c->coll.s.st, piece_n(c, piece), &parts, (float *)(void *)to_part(c, 0, piece_at(c, piece)),
+			       c->now->acc);
+}
+
+/* memory of the host: a set is what goes to each other, then what comes from each */
+static const char *reduce_host_send(const struct channels *c, int64_t piece, int to)
+{
+	return staged(c, c->coll.s.host, piece, 2 * others(c), other(c, to));
+}
+
+static char *reduce_host_recv(const struct channels *c, int64_t piece, int from)
+{
+	return staged(c, c->coll.s.host, piece, 2 * others(c), others(c) + other(c, from));
+}
+
+static int reduce_host_out(struct channels *c, int64_t piece)
+{
 	int err = 0;
 
-	r->sent_bytes = 0;
-	r->next = 0;
-	r->summed = 0;
-	while (!err && r->next < n_pieces(r) && r->next < 2)
-		err = reduce_post(r);
+	for (int q = 0; q < c->coll.s.ch->size && !err; q++)
+		if (q != c->coll.s.ch->rank)
+			err = copy(c, (char *)(uintptr_t)reduce_host_send(c, piece, q), reduce_send(c, piece, q), piece);
+	return err;
+}
+
+static int reduce_host_post(struct channels *c, int64_t piece)
+{
+	return post(c, piece, reduce_host_send, reduce_host_recv);
+}
+
+static int reduce_host_in(struct channels *c, int64_t piece)
+{
+	int err = 0;
+
+	for (int q = 0; q < c->coll.s.ch->size && !err; q++)
+		if (q != c->coll.s.ch->rank)
+			err = copy(c, reduce_recv(c, piece, q), reduce_host_recv(c, piece, q), piece);
+	return err ? err : reduce_in(c, piece);
+}
+
+static const struct kind reduce = { NULL, reduce_post, reduce_in };
+static const struct kind reduce_host = { reduce_host_out, reduce_host_post, reduce_host_in };
+
+/* --- exchange: one piece --- */
+
+static char *exchange_recv(const struct channels *c, int64_t piece, int from)
+{
+	return staged(c, c->coll.s.device, piece, others(c), other(c, from));
+}
+
+static int exchange_post(struct channels *c, int64_t piece)
+{
+	return post(c, piece, gather_send, exchange_recv);
+}
+
+static int exchange_in(struct channels *c, int64_t piece)
+{
+	const struct fsdp_channel *ch = c->coll.s.ch;
+	const struct operation *o = c->now;
+	int err = 0;
+
+	if (ch->size > 1) {
+		const struct dn_parts parts = sum_parts(c, piece, o->from);
+
+		err = c->be->sum_tree(c->coll.s.st, o->n, &parts, (float *)(void *)o->to, false);
+	} else {
+		err = copy(c, o->to, o->from, piece);
+	}
+	return err || !o->then ? err : o->then(o->arg, c->coll.s.st);
+}
+
+static int exchange_host_out(struct channels *c, int64_t piece)
+{
+	return copy(c, staged(c, c->coll.s.host, piece, others(c) + 1, 0), c->now->from, piece);
+}
+
+static int exchange_host_post(struct channels *c, int64_t piece)
+{
+	return post(c, piece, gather_host_send, gather_host_recv);
+}
+
+static int exchange_host_in(struct channels *c, int64_t piece)
+{
+	int err = 0;
+
+	for (int q = 0; q < c->coll.s.ch->size && !err; q++)
+		if (q != c->coll.s.ch->rank)
+			err = copy(c, exchange_recv(c, piece, q), gather_host_recv(c, piece, q), piece);
+	return err ? err : exchange_in(c, piece);
+}
+
+static const struct kind exchange = { NULL, exchange_post, exchange_in };
+static const struct kind exchange_host = { exchange_host_out, exchange_host_post, exchange_host_in };
+
+/* --- an operation runs --- */
+
+/* has the device ended what was queued for the piece last? */
+static int passed(const struct channels *c, int64_t piece, bool *yes)
+{
+	struct dn_event *ev = c->events[set_of(c, piece)];
+
+	*yes = c->be->event_done(ev);
+	return *yes ? c->be->event_wait(ev) : 0; /* an error counts as done */
+}
+
+static int mark(const struct channels *c, int64_t piece)
+{
+	return c->be->event_record(c->events[set_of(c, piece)], c->coll.s.st);
+}
+
+static int run_free(struct channels *c)
+{
+	bool yes = true;
+	int err = 0;
+
+	while (!err && yes && c->n_free < c->n_in) {
+		err = passed(c, c->n_free, &yes);
+		c->n_free += !err && yes;
+	}
+	return err;
+}
+
+static int run_out(struct channels *c)
+{
+	int err = 0;
+
+	for (; !err && c->n_out < c->n_pieces && c->n_out < c->n_free + c->n_sets; c->n_out++) {
+		if (!c->now->kind->out)
+			continue;
+		err = c->now->kind->out(c, c->n_out);
+		if (!err)
+			err = mark(c, c->n_out);
+	}
+	return err;
+}
+
+static int run_post(struct channels *c)
+{
+	bool yes = true;
+	int err = 0;
+
+	while (!err && c->n_posted < c->n_out) {
+		if (c->now->kind->out)
+			err = passed(c, c->n_posted, &yes);
+		if (err || !yes)
+			break;
+		err = c->now->kind->post(c, c->n_posted++);
+	}
 	return err;
 }
 
 /* One piece a call, so that the other queues of the progress thread get their turn. */
-int fsdp_reduce_poll(void *arg, bool *done)
+static int run_in(struct channels *c)
 {
-	struct fsdp_reduce *r = arg;
+	struct fsdp_channel *ch = c->coll.s.ch;
 	bool all = true;
-	int err = 0;
+	int err;
 
-	*done = r->summed == n_pieces(r);
-	if (!*done) {
-		err = requests_test(r->ch, piece_requests(r, r->summed), r->ch->world * 2, &all);
-		if (err || !all)
-			return err;
-		err = reduce_sum(r);
-		if (!err && r->next < n_pieces(r))
-			err = reduce_post(r);
-		*done = !err && r->summed == n_pieces(r);
-	}
-	if (*done && r->count) {
-		r->count->bytes += r->sent_bytes;
-		r->count->calls++;
+	if (c->n_in == c->n_posted)
+		return 0;
+	err = ch->ops->test_many(ch, requests(c, c->n_in), ch->size * 2, &all);
+	if (err || !all)
+		return err;
+	err = c->now->kind->in(c, c->n_in);
+	if (!err)
+		err = mark(c, c->n_in++);
+	return err;
+}
+
+static int operation_start(void *arg)
+{
+	const struct operation *o = arg;
+	struct channels *c = o->c;
+	int err;
+
+	c->now = o;
+	c->n_pieces = o->piece ? (o->n + o->piece - 1) / o->piece : 0;
+	c->n_out = c->n_posted = c->n_in = c->n_free = 0;
+	c->sent_bytes = 0;
+	err = run_out(c);
+	return err ? err : run_post(c);
+}
+
+static int operation_poll(void *arg, bool *done)
+{
+	const struct operation *o = arg;
+	struct channels *c = o->c;
+	int err = run_in(c);
+
+	if (!err)
+		err = run_free(c);
+	if (!err)
+		err = run_out(c);
+	if (!err)
+		err = run_post(c);
+	*done = !err && c->n_free == c->n_pieces;
+	if (*done && o->count) {
+		o->count->bytes += c->sent_bytes;
+		o->count->calls++;
 	}
 	return err;
 }
 
-static bool reduce_late(const void *arg, int peer)
+/* of the piece that is looked at: messages of later ones may have come unseen */
+static bool late(const void *arg, int member)
 {
-	const struct fsdp_reduce *r = arg;
+	const struct channels *c = arg;
+	const struct fsdp_request *q = requests(c, c->n_in) + member * 2;
 
-	return any_active(piece_requests(r, r->summed) + peer * 2, 2);
+	return q[0].active || q[1].active;
 }
 
-void fsdp_reduce_describe(void *arg, char *out, size_t cap)
+static void operation_describe(void *arg, char *out, size_t cap)
 {
-	struct fsdp_reduce *r = arg;
+	const struct channels *c = ((const struct operation *)arg)->c;
 
-	fsdp_missing(r->ch, reduce_late, r, out, cap);
+	if (c->n_in < c->n_posted)
+		fsdp_missing(c->coll.s.ch, late, c, out, cap);
+	else
+		snprintf(out, cap, "this rank's device has not ended its copies and sums");
 }
 
-/* --- exchange --- */
+/* --- set-up --- */
 
-int fsdp_exchange_init(struct fsdp_exchange *x, struct fsdp_channel *ch, const float *mine, float *in, int64_t n)
+/* alone there is nothing to send */
+static bool direct(const struct fsdp_coll *coll)
 {
-	memset(x, 0, sizeof(*x));
-	if (n < 0 || n > MESSAGE_FLOATS)
-		return dn_fail(-EINVAL, "exchange of %lld elements, at most %lld", (long long)n, (long long)MESSAGE_FLOATS);
-	x->ch = ch;
-	x->mine = mine;
-	x->in = in;
-	x->n = n;
-	x->req = dn_calloc((size_t)ch->world * 2, sizeof(*x->req));
-	return x->req ? 0 : -ENOMEM;
+	return coll->s.host_access || coll->s.ch->size == 1;
 }
 
-void fsdp_exchange_fini(struct fsdp_exchange *x)
+static int operation_new(struct channels *c, const struct operation *o, const char *label, struct dn_task *out)
 {
-	dn_free(x->req);
-	x->req = NULL;
+	struct operation *x;
+
+	if (o->n < 0 || o->n > c->coll.s.most)
+		return dn_fail(-EINVAL, "%s: %lld elements, at most %lld", label, (long long)o->n, (long long)c->coll.s.most);
+	x = dn_alloc(sizeof(*x));
+	if (!x)
+		return -ENOMEM;
+	*x = *o;
+	x->c = c;
+	x->next = c->prepared;
+	c->prepared = x;
+	*out = (struct dn_task){ operation_start, operation_poll, operation_describe, x, label };
+	return 0;
 }
 
-int fsdp_exchange_start(void *arg)
+static int prepare_gather(struct fsdp_coll *coll, const struct fsdp_gather *a, struct dn_task *out)
 {
-	struct fsdp_exchange *x = arg;
-	struct fsdp_channel *ch = x->ch;
-	size_t bytes = (size_t)x->n * sizeof(float);
+	struct channels *c = (struct channels *)coll;
+	size_t element = dn_type_bytes(coll->s.wire.gather);
+	const struct operation o = {
+		.kind = direct(coll) ? &gather : &gather_host,
+		.from = a->shard,
+		.to = a->slot,
+		.n = a->n,
+		.piece = (int64_t)((direct(coll) ? FSDP_MESSAGE_MAX : coll->s.gather_piece_bytes) / element),
+		.element = element,
+		.count = a->count,
+	};
+
+	return operation_new(c, &o, a->label, out);
+}
+
+static int prepare_reduce(struct fsdp_coll *coll, const struct fsdp_reduce *a, struct dn_task *out)
+{
+	struct channels *c = (struct channels *)coll;
+	size_t element = dn_type_bytes(coll->s.wire.reduce);
+	const struct operation o = {
+		.kind = direct(coll) ? &reduce : &reduce_host,
+		.from = a->in,
+		.to = a->out,
+		.n = a->n,
+		.piece = (int64_t)(coll->s.piece_bytes / element),
+		.element = element,
+		.acc = a->acc,
+		.count = a->count,
+	};
+
+	if (!coll->s.piece_bytes || coll->s.piece_bytes % element || coll->s.piece_bytes > FSDP_MESSAGE_MAX)
+		return dn_fail(-EINVAL, "%s: pieces of %zu bytes, must be whole elements of %zu up to %u bytes", a->label,
+			       coll->s.piece_bytes, element, FSDP_MESSAGE_MAX);
+	return operation_new(c, &o, a->label, out);
+}
+
+static int prepare_exchange(struct fsdp_coll *coll, const struct fsdp_exchange *a, struct dn_task *out)
+{
+	struct channels *c = (struct channels *)coll;
+	size_t element = dn_type_bytes(coll->s.wire.reduce);
+	const struct operation o = {
+		.kind = direct(coll) ? &exchange : &exchange_host,
+		.from = a->mine,
+		.to = a->sum,
+		.n = a->n,
+		.piece = a->n,
+		.element = element,
+		.then = a->then,
+		.arg = a->arg,
+		.count = a->count,
+	};
+
+	if (a->n > (int64_t)(FSDP_MESSAGE_MAX / element))
+		return dn_fail(-EINVAL, "%s: %lld elements, at most %lld", a->label, (long long)a->n,
+			       (long long)(FSDP_MESSAGE_MAX / element));
+	return operation_new(c, &o, a->label, out);
+}
+
+static void channels_close(struct fsdp_coll *coll)
+{
+	struct channels *c = (struct channels *)coll;
+
+	if (!c)
+		return;
+	for (struct operation *o = c->prepared, *next; o; o = next) {
+		next = o->next;
+		dn_free(o);
+	}
+	for (int i = 0; c->events && i < c->n_sets; i++)
+		c->be->event_destroy(c->events[i]);
+	dn_free(c->events);
+	dn_free(c->req);
+	dn_free(c);
+}
+
+/* A gather without staging sends all its messages at once. */
+static int sets(const struct fsdp_coll_setup *s)
+{
+	int64_t message = (int64_t)(FSDP_MESSAGE_MAX / dn_type_bytes(s->wire.gather));
+	int64_t n = s->host_access ? (s->most + message - 1) / message : 0;
+
+	return n > 2 ? (int)n : 2;
+}
+
+static int channels_open(struct fsdp_coll **out, const struct fsdp_coll_setup *s)
+{
+	struct channels *c;
 	int err = 0;
 
-	for (int q = 0; q < ch->world && !err; q++) {
-		if (q == ch->rank)
-			continue;
-		err = ch->ops->recv(ch, q, x->in + (q < ch->rank ? q : q - 1) * x->n, bytes, &x->req[q * 2 + 1]);
-		if (!err)
-			err = ch->ops->send(ch, q, x->mine, bytes, &x->req[q * 2]);
+	if (!dn_type_bytes(s->wire.gather) || !dn_type_bytes(s->wire.reduce))
+		return dn_fail(-EINVAL, "collectives: no element type for gathers or reductions");
+	c = dn_zalloc(sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->coll = (struct fsdp_coll){ &fsdp_coll_channels, *s };
+	c->be = s->dev->be;
+	c->n_sets = sets(s);
+	c->req = dn_calloc((size_t)c->n_sets * (size_t)s->ch->size * 2, sizeof(*c->req));
+	c->events = dn_calloc((size_t)c->n_sets, sizeof(*c->events));
+	if (!c->req || !c->events)
+		err = -ENOMEM;
+	for (int i = 0; i < c->n_sets && !err; i++)
+		err = c->be->event_create(s->dev, "piece", 2, &c->events[i]);
+	if (err) {
+		channels_close(&c->coll);
+		return err;
 	}
-	return err;
-}
-
-int fsdp_exchange_poll(void *arg, bool *done)
-{
-	struct fsdp_exchange *x = arg;
-
-	return requests_test(x->ch, x->req, x->ch->world * 2, done);
-}
-
-static bool exchange_late(const void *arg, int peer)
-{
-	const struct fsdp_exchange *x = arg;
-
-	return any_active(&x->req[peer * 2], 2);
-}
-
-void fsdp_exchange_describe(void *arg, char *out, size_t cap)
-{
-	struct fsdp_exchange *x = arg;
-
-	fsdp_missing(x->ch, exchange_late, x, out, cap);
+	*out = &c->coll;
+	return 0;
 }
 
 /* --- memory --- */
@@ -338,21 +605,21 @@ static int stage(size_t *out, size_t parts, size_t bytes)
 	return dn_mul_size(parts, dn_up(bytes, DN_ALIGN), out);
 }
 
-static size_t piece_of(int64_t n, enum fsdp_type t)
+static size_t piece_of(int64_t n, enum dn_type t)
 {
-	size_t largest = FSDP_PIECE_BYTES / fsdp_type_bytes(t);
+	size_t largest = FSDP_PIECE_BYTES / dn_type_bytes(t);
 
-	return ((size_t)n < largest ? (size_t)n : largest) * fsdp_type_bytes(t);
+	return ((size_t)n < largest ? (size_t)n : largest) * dn_type_bytes(t);
 }
 
-/* Two sets of pieces: those that arrive now and those that arrive while they are summed, from every other rank. Where all passes
- * through the host it holds what goes out as well: to each other rank its own piece, in a gather and a sum the same to all. */
+/* Two sets of pieces: those that arrive now and those that arrive while they are summed, from every other rank. A sum has one,
+ * and a place for itself. Where all passes through the host, that holds what goes out as well. */
 static int channels_memory(const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out)
 {
-	size_t others = (size_t)n->grid.shards - 1, world = n->grid.world > 1 ? (size_t)n->grid.world : 0;
-	size_t element = fsdp_type_bytes(n->wire.reduce);
+	size_t peers = (size_t)n->grid.shards - 1, world = n->grid.world > 1 ? (size_t)n->grid.world : 0;
+	size_t element = dn_type_bytes(n->wire.reduce);
 	struct fsdp_coll_memory m = { .piece_bytes = piece_of(n->reduce, n->wire.reduce) };
-	int err = stage(&m.device[FSDP_STAGE_REDUCE], 2 * others, m.piece_bytes);
+	int err = stage(&m.device[FSDP_STAGE_REDUCE], 2 * peers, m.piece_bytes);
 
 	if (!err)
 		err = stage(&m.device[FSDP_STAGE_STATS], world, (size_t)n->stats * element);
@@ -360,9 +627,9 @@ static int channels_memory(const struct fsdp_coll_needs *n, struct fsdp_coll_mem
 		err = stage(&m.device[FSDP_STAGE_EXCHANGE], world, (size_t)n->exchange * element);
 	if (!err && !n->host_access) {
 		m.gather_piece_bytes = piece_of(n->gather, n->wire.gather);
-		err = stage(&m.host[FSDP_STAGE_GATHER], others ? 2 * (others + 1) : 0, m.gather_piece_bytes);
+		err = stage(&m.host[FSDP_STAGE_GATHER], peers ? 2 * (peers + 1) : 0, m.gather_piece_bytes);
 		if (!err)
-			err = stage(&m.host[FSDP_STAGE_REDUCE], 4 * others, m.piece_bytes);
+			err = stage(&m.host[FSDP_STAGE_REDUCE], 4 * peers, m.piece_bytes);
 		m.host[FSDP_STAGE_STATS] = m.device[FSDP_STAGE_STATS];
 		m.host[FSDP_STAGE_EXCHANGE] = m.device[FSDP_STAGE_EXCHANGE];
 	}
@@ -371,7 +638,32 @@ static int channels_memory(const struct fsdp_coll_needs *n, struct fsdp_coll_mem
 	return err;
 }
 
+/* --- the table --- */
+
+const struct fsdp_coll_ops fsdp_coll_channels = {
+	.name = "channels",
+	.memory = channels_memory,
+	.open = channels_open,
+	.close = channels_close,
+	.gather = prepare_gather,
+	.reduce = prepare_reduce,
+	.exchange = prepare_exchange,
+};
+
+static const struct fsdp_coll_ops *const table[] = { &fsdp_coll_channels };
+
+const struct fsdp_coll_ops *fsdp_coll_find(const char *name)
+{
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+		if (!strcmp(table[i]->name, name))
+			return table[i];
+	dn_fail(-EINVAL, "collectives: there are none that are called %s", name);
+	return NULL;
+}
+
 int fsdp_coll_memory(const char *name, const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out)
 {
-	return channels_memory(n, out);
+	const struct fsdp_coll_ops *ops = fsdp_coll_find(name);
+
+	return ops ? ops->memory(n, out) : -EINVAL;
 }

@@ -1,6 +1,9 @@
-/* Collectives, each written once over channels, as tasks for a communication stream: prepared operations. init sets all
- * pointers up once, so that a step allocates nothing; each has the three functions of a dn_task over its struct (start, poll,
- * describe).
+/* Collectives: what the run asks of a fabric, as a table, so that a transport may bring its own. The first entry does them over
+ * channels of any kind.
+ *
+ * Everything is prepared before the first step: a prepared operation is a dn_task that may be submitted any number of times, also
+ * while an earlier run of it is in flight, since nothing in it changes. What a running operation needs (requests, events, staging)
+ * belongs to its fsdp_coll, of whose operations one runs at a time: those of one stream, in its order.
  */
 #ifndef FSDP_COLLECTIVE_H
 #define FSDP_COLLECTIVE_H
@@ -14,60 +17,64 @@ struct fsdp_count {
 	uint64_t bytes, calls;
 };
 
-/* All-gather in place of a slot: rank r's shard (len elements) arrives at slot + r * len on every rank. */
-struct fsdp_gather {
-	struct fsdp_channel *ch;
-	const float *shard;
-	float *slot;
-	int64_t len;		  /* elements a rank */
-	struct fsdp_request *req; /* private */
-	int n_req;
-	struct fsdp_count *count; /* grows by every complete run; may be NULL */
-	uint64_t sent_bytes;	  /* of the last run */
+struct fsdp_coll_setup {
+	struct fsdp_channel *ch; /* of the group; borrowed, as all below */
+	struct dn_device *dev;
+	struct dn_stream *st; /* where its operations run */
+	struct fsdp_wire wire;
+	bool host_access; /* the transport may touch device memory */
+	size_t piece_bytes, gather_piece_bytes;
+	int64_t most;	     /* elements of the longest operation */
+	void *device, *host; /* staging, as memory() has asked for it; NULL where it wanted nothing */
 };
-int fsdp_gather_init(struct fsdp_gather *g, struct fsdp_channel *ch, int64_t max_len);
-void fsdp_gather_fini(struct fsdp_gather *g);
-int fsdp_gather_start(void *arg);
-int fsdp_gather_poll(void *arg, bool *done);
-void fsdp_gather_describe(void *arg, char *out, size_t cap);
 
-/* Reduce-scatter by exchange of pieces and a local sum by the fixed tree: out[0..len) (= or +=) the sum over ranks q of
- * q's in[rank * len ...). */
-struct fsdp_reduce {
-	struct fsdp_channel *ch;
-	const struct dn_backend *be; /* for sum_tree on @st */
-	struct dn_stream *st;
-	const float *in; /* world * len */
-	float *out;
-	int64_t len;
-	bool acc;
-	float *staging; /* 2 * (world - 1) pieces */
-	size_t piece_bytes;
-	struct fsdp_count *count; /* grows by every complete run; may be NULL */
-	uint64_t sent_bytes;	  /* of the last run */
-	/* private */
-	struct fsdp_request *req; /* [2 sets][world][send, recv] */
-	int64_t next, summed;	  /* pieces posted, pieces summed */
+struct fsdp_coll { /* first member of an implementation's own struct */
+	const struct fsdp_coll_ops *ops;
+	struct fsdp_coll_setup s;
 };
-int fsdp_reduce_init(struct fsdp_reduce *r, struct fsdp_channel *ch, const struct dn_backend *be, struct dn_stream *st,
-		     float *staging, size_t piece_bytes);
-void fsdp_reduce_fini(struct fsdp_reduce *r);
-int fsdp_reduce_start(void *arg);
-int fsdp_reduce_poll(void *arg, bool *done);
-void fsdp_reduce_describe(void *arg, char *out, size_t cap);
 
-/* Exchange of small vectors: every rank sends @mine (n elements) to all others; the others' arrive at
- * in + k * n, k counting the other ranks in order. */
-struct fsdp_exchange {
-	struct fsdp_channel *ch;
-	const float *mine;
-	float *in; /* (world - 1) * n */
+/* Device memory. Every complete run adds to @count (may be NULL); @label is for messages. */
+
+struct fsdp_gather { /* rank r's shard arrives at slot + r * n elements on every member */
+	const void *shard;
+	void *slot;
 	int64_t n;
-	struct fsdp_request *req; /* private */
+	struct fsdp_count *count;
+	const char *label;
 };
-int fsdp_exchange_init(struct fsdp_exchange *x, struct fsdp_channel *ch, const float *mine, float *in, int64_t n);
-void fsdp_exchange_fini(struct fsdp_exchange *x);
-int fsdp_exchange_start(void *arg);
-int fsdp_exchange_poll(void *arg, bool *done);
-void fsdp_exchange_describe(void *arg, char *out, size_t cap);
+
+struct fsdp_reduce { /* out[0..n) = or += the sum over members q of q's in[rank * n ...), by the fixed tree over q */
+	const void *in;
+	void *out;
+	int64_t n;
+	bool acc;
+	struct fsdp_count *count;
+	const char *label;
+};
+
+struct fsdp_exchange { /* sum[0..n) = the sum of every member's mine[0..n), by the fixed tree; sum may be mine */
+	const void *mine;
+	void *sum;
+	int64_t n;
+	int (*then)(void *arg, struct dn_stream *st); /* math on the stream behind the sum, part of the operation; NULL = none */
+	void *arg;
+	struct fsdp_count *count;
+	const char *label;
+};
+
+struct fsdp_coll_ops {
+	const char *name;
+	/* memory of @s' kind of operation, from what the plan needs; pure */
+	int (*memory)(const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out);
+	int (*open)(struct fsdp_coll **out, const struct fsdp_coll_setup *s);
+	void (*close)(struct fsdp_coll *c); /* with all its operations, of which none may be in flight; NULL is legal */
+	/* each: a task for setup's stream, valid until close */
+	int (*gather)(struct fsdp_coll *c, const struct fsdp_gather *a, struct dn_task *out);
+	int (*reduce)(struct fsdp_coll *c, const struct fsdp_reduce *a, struct dn_task *out);
+	int (*exchange)(struct fsdp_coll *c, const struct fsdp_exchange *a, struct dn_task *out);
+};
+
+extern const struct fsdp_coll_ops fsdp_coll_channels; /* collective.c */
+/** fsdp_coll_find() - by name; NULL with a message */
+const struct fsdp_coll_ops *fsdp_coll_find(const char *name);
 #endif

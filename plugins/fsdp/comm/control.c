@@ -39,7 +39,7 @@ int fsdp_control_init(struct fsdp_control *c, struct fsdp_channel *ch, struct fs
 		c->spread.label = c->label;
 		c->spread.kind_name = kind_name;
 		c->spread.roll_call_ms = timeout_ms < 4 * ROLL_CALL_MS ? (timeout_ms + 3) / 4 : ROLL_CALL_MS;
-		c->spans = dn_calloc((size_t)ch->world, sizeof(*c->spans));
+		c->spans = dn_calloc((size_t)ch->size, sizeof(*c->spans));
 		err = c->spans ? 0 : -ENOMEM;
 	}
 	if (err)
@@ -61,7 +61,7 @@ void fsdp_control_fini(struct fsdp_control *c)
 
 int fsdp_control_attach(struct fsdp_control *c, struct dn_device *dev)
 {
-	int err = dev->be->stream_create(dev, DN_STREAM_COMM, "control", &c->st);
+	int err = dev->be->stream_create(dev, DN_STREAM_COMM, "control", 1, &c->st);
 
 	if (!err)
 		c->dev = dev;
@@ -157,7 +157,7 @@ int fsdp_control_agree(struct fsdp_control *c, int err, const char *what)
 	e = tell(c, what, AGREE, err, text, strlen(text), 0);
 	if (e) /* the first cause is worth more than what followed from it */
 		return err ? dn_fail(err, "%s", text) : e;
-	for (int q = 0; q < c->ch->world; q++) {
+	for (int q = 0; q < c->ch->size; q++) {
 		const struct fsdp_record *r = &c->spread.records[q];
 		int named = -1, end = 0;
 
@@ -242,11 +242,11 @@ int fsdp_control_sum(struct fsdp_control *c, const char *what, double *x, int n)
 {
 	int err = sum_say(c, what, x, n);
 
-	for (int q = 0; q < c->ch->world && !err; q++)
+	for (int q = 0; q < c->ch->size && !err; q++)
 		if (sum_count(&c->spread.records[q]) != n)
 			err = dn_fail(-EPROTO, "%s: rank %d sums %d numbers, rank %d %lld", what, c->ch->rank, n, q,
 				      (long long)sum_count(&c->spread.records[q]));
-	for (int q = 0; q < c->ch->world && !err; q++) {
+	for (int q = 0; q < c->ch->size && !err; q++) {
 		size_t at = sizeof(uint32_t);
 
 		for (int i = 0; i < n; i++) {
@@ -356,7 +356,7 @@ static int gather_long(struct fsdp_control *c, const char *what, const void *min
 			c->spans[c->n_spans++] = (struct fsdp_span){ 0, (void *)mine, bytes };
 		return fsdp_control_transfer(c, what, true);
 	}
-	for (int q = 0; q < c->ch->world; at += sizes[q++])
+	for (int q = 0; q < c->ch->size; at += sizes[q++])
 		if (q && sizes[q] > SHORT_TEXT)
 			c->spans[c->n_spans++] = (struct fsdp_span){ q, all + at, sizes[q] };
 	return fsdp_control_transfer(c, what, false);
@@ -393,7 +393,7 @@ int fsdp_control_gather(struct fsdp_control *c, const char *what, const void *mi
 		*all = NULL;
 		return bytes > SHORT_TEXT ? gather_long(c, what, mine, bytes, NULL, NULL) : 0;
 	}
-	for (int q = 0; q < c->ch->world && !err; q++) {
+	for (int q = 0; q < c->ch->size && !err; q++) {
 		err = gather_size(c, q, what, &sizes[q]);
 		total += sizes[q];
 	}
@@ -403,7 +403,7 @@ int fsdp_control_gather(struct fsdp_control *c, const char *what, const void *mi
 	if (!text)
 		return -ENOMEM;
 	total = 0;
-	for (int q = 0; q < c->ch->world; q++) {
+	for (int q = 0; q < c->ch->size; q++) {
 		if (q == 0 && bytes)
 			memcpy(text, mine, bytes);
 		else if (c->spread.records[q].note == DENSE && sizes[q])

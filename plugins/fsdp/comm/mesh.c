@@ -103,7 +103,7 @@ static int watch_peers(struct fsdp_mesh *m)
 	return m->watch && m->host.board ? fsdp_watch_peers(m->watch, &m->host) : 0;
 }
 
-static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
+static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l, int shards)
 {
 	struct fsdp_channel *control = NULL, *roll = NULL;
 	int err = mpi_start();
@@ -129,9 +129,7 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 		return -ENOMEM;
 	err = mpi_host(m);
 	if (!err)
-		err = fsdp_mpi_channel(&m->gather);
-	if (!err)
-		err = fsdp_mpi_channel(&m->reduce);
+		err = fsdp_groups_open(m, NULL, shards);
 	if (!err)
 		err = fsdp_mpi_channel(&control);
 	if (!err)
@@ -144,7 +142,9 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 		err = watch_peers(m);
 	if (err)
 		return err;
-	m->gather->host = m->reduce->host = control->host = &m->host;
+	control->host = &m->host;
+	for (int s = 0; s < FSDP_STAGES; s++)
+		m->channels[s]->host = &m->host;
 	if (m->watch)
 		fsdp_watch_arrived(m->watch);
 	return 0;
@@ -152,22 +152,23 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 
 /* --- in this process --- */
 
-static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub)
+static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards)
 {
 	struct fsdp_channel *control = NULL, *roll = NULL;
 	int err;
 
-	err = fsdp_local_channel(hub, m->rank, 0, &m->gather);
+	err = fsdp_local_channel(hub, m->rank, 0, &control);
 	if (!err)
-		err = fsdp_local_channel(hub, m->rank, 1, &m->reduce);
+		err = fsdp_local_channel(hub, m->rank, 1, &roll);
 	if (!err)
-		err = fsdp_local_channel(hub, m->rank, 2, &control);
-	if (!err)
-		err = fsdp_local_channel(hub, m->rank, 3, &roll);
-	return err ? err : fsdp_control_init(&m->control, control, roll, m->timeout_ms);
+		err = fsdp_control_init(&m->control, control, roll, m->timeout_ms);
+	if (err)
+		return err;
+	m->world = m->ranks_on_host = control->world;
+	return fsdp_groups_open(m, hub, shards);
 }
 
-int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms)
+int fsdp_mesh_create_grid(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int shards, int64_t timeout_ms)
 {
 	struct fsdp_mesh *m = dn_zalloc(sizeof(*m));
 	int err;
@@ -177,19 +178,23 @@ int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int ran
 	m->rank = rank;
 	m->timeout_ms = timeout_ms;
 	m->late_status = 3;
-	err = local_mesh(m, hub);
+	err = local_mesh(m, hub, shards);
 	if (err) {
 		fsdp_mesh_destroy(m);
 		return err;
 	}
-	m->world = m->ranks_on_host = m->gather->world;
 	*out = m;
 	return 0;
 }
 
+int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms)
+{
+	return fsdp_mesh_create_grid(out, hub, rank, 0, timeout_ms);
+}
+
 /* --- both --- */
 
-int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms)
+int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int shards, int64_t timeout_ms)
 {
 	struct dn_launch l;
 	struct fsdp_mesh *m;
@@ -207,11 +212,11 @@ int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t time
 	m->late_status = 3;
 	err = l.by ? fsdp_watch_start(&m->watch, &l, timeout_ms) : 0;
 	if (!err && t != FSDP_LOCAL && (l.by || t == FSDP_MPI)) {
-		err = mpi_mesh(m, &l);
+		err = mpi_mesh(m, &l, shards);
 	} else if (!err) {
 		err = fsdp_hub_create(&m->hub, 1);
 		if (!err)
-			err = local_mesh(m, m->hub);
+			err = local_mesh(m, m->hub, shards);
 		if (!err && m->watch)
 			fsdp_watch_arrived(m->watch);
 	}
@@ -229,10 +234,7 @@ void fsdp_mesh_destroy(struct fsdp_mesh *m)
 {
 	if (!m)
 		return;
-	if (m->gather)
-		m->gather->ops->destroy(m->gather);
-	if (m->reduce)
-		m->reduce->ops->destroy(m->reduce);
+	fsdp_groups_close(m);
 	fsdp_control_fini(&m->control);
 	if (m->mpi) {
 		fsdp_mesh_at(m, "end: MPI_Finalize", NULL);

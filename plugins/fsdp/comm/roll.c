@@ -5,7 +5,7 @@
 
 int fsdp_roll_init(struct fsdp_roll *r, struct fsdp_channel *ch)
 {
-	size_t world = (size_t)ch->world;
+	size_t world = (size_t)ch->size;
 
 	memset(r, 0, sizeof(*r));
 	r->ch = ch;
@@ -24,7 +24,7 @@ void fsdp_roll_fini(struct fsdp_roll *r)
 {
 	bool forgets = true, idle = !r->recv.active;
 
-	for (int q = 0; r->send && q < r->ch->world; q++)
+	for (int q = 0; r->send && q < r->ch->size; q++)
 		idle = idle && !r->send[q].active;
 	if (r->ch) {
 		forgets = r->ch->ops->forgets;
@@ -62,7 +62,7 @@ int fsdp_roll_say(struct fsdp_roll *r, uint64_t number)
 {
 	int err = 0;
 
-	for (int q = 0; q < r->ch->world && !err; q++) {
+	for (int q = 0; q < r->ch->size && !err; q++) {
 		bool done = true;
 
 		if (q == r->ch->rank)

@@ -27,19 +27,19 @@ static int step_of(int x)
 
 static int records_of(const struct fsdp_spread *s, int x)
 {
-	int full = 1 << 2 * round_of(x), left = s->ch->world - step_of(x);
+	int full = 1 << 2 * round_of(x), left = s->ch->size - step_of(x);
 
 	return full < left ? full : left;
 }
 
 static int rank_behind(const struct fsdp_spread *s, int x)
 {
-	return (s->ch->rank + step_of(x)) % s->ch->world;
+	return (s->ch->rank + step_of(x)) % s->ch->size;
 }
 
 static int rank_before(const struct fsdp_spread *s, int x)
 {
-	return (s->ch->rank + s->ch->world - step_of(x)) % s->ch->world;
+	return (s->ch->rank + s->ch->size - step_of(x)) % s->ch->size;
 }
 
 int fsdp_spread_init(struct fsdp_spread *s, struct fsdp_channel *ch, struct fsdp_roll *roll)
@@ -47,11 +47,11 @@ int fsdp_spread_init(struct fsdp_spread *s, struct fsdp_channel *ch, struct fsdp
 	memset(s, 0, sizeof(*s));
 	s->ch = ch;
 	s->roll = roll;
-	while (step_of(s->n_passes) < ch->world)
+	while (step_of(s->n_passes) < ch->size)
 		s->n_passes++;
 	s->n_rounds = (s->n_passes + 2) / 3;
 	s->passes = dn_calloc((size_t)s->n_passes + 1, sizeof(*s->passes));
-	s->records = dn_calloc((size_t)ch->world, sizeof(*s->records));
+	s->records = dn_calloc((size_t)ch->size, sizeof(*s->records));
 	if (s->passes && s->records)
 		return 0;
 	fsdp_spread_fini(s);
@@ -194,14 +194,14 @@ static int round_send(struct fsdp_spread *s, int k)
 static int head_check(const struct fsdp_spread *s, int x)
 {
 	const struct fsdp_spread_head *h = &s->passes[x].in;
-	int q = rank_behind(s, x);
+	int q = s->ch->members[rank_behind(s, x)], own = s->ch->members[s->ch->rank];
 
 	if (h->kind != s->kind)
-		return dn_fail(-EPROTO, "%s: rank %d is at %s, rank %d at %s", s->label, s->ch->rank, s->kind_name(s->kind), q,
+		return dn_fail(-EPROTO, "%s: rank %d is at %s, rank %d at %s", s->label, own, s->kind_name(s->kind), q,
 			       s->kind_name(h->kind));
 	if (h->number != (uint32_t)s->number)
-		return dn_fail(-EPROTO, "%s: rank %d is at operation %u, rank %d at %u", s->label, s->ch->rank,
-			       (uint32_t)s->number, q, h->number);
+		return dn_fail(-EPROTO, "%s: rank %d is at operation %u, rank %d at %u", s->label, own, (uint32_t)s->number, q,
+			       h->number);
 	if (h->bytes > FSDP_MESSAGE_MAX)
 		return dn_fail(-EPROTO, "%s: rank %d announces %llu bytes, at most %u", s->label, q, (unsigned long long)h->bytes,
 			       FSDP_MESSAGE_MAX);
@@ -216,10 +216,12 @@ static int body_check(const struct fsdp_spread *s, int x)
 
 	for (int i = 0; i < records_of(s, x); i++) {
 		if (p->in.bytes - at < sizeof(struct record_head) || p->in.bytes - at < record_bytes(in_bytes(p) + at))
-			return dn_fail(-EPROTO, "%s: rank %d sends records that are cut off", s->label, rank_behind(s, x));
+			return dn_fail(-EPROTO, "%s: rank %d sends records that are cut off", s->label,
+				       s->ch->members[rank_behind(s, x)]);
 		at += record_bytes(in_bytes(p) + at);
 	}
-	return at == p->in.bytes ? 0 : dn_fail(-EPROTO, "%s: rank %d sends too much", s->label, rank_behind(s, x));
+	return at == p->in.bytes ? 0
+				 : dn_fail(-EPROTO, "%s: rank %d sends too much", s->label, s->ch->members[rank_behind(s, x)]);
 }
 
 static int request_test(struct fsdp_spread *s, struct fsdp_request *q)
@@ -278,7 +280,7 @@ static void point_records(struct fsdp_spread *s)
 			memcpy(&h, p, sizeof(h));
 			s->records[q] = (struct fsdp_record){ h.note, h.bytes, p + sizeof(h) };
 			p += sizeof(h) + h.bytes;
-			q = (q + 1) % s->ch->world;
+			q = (q + 1) % s->ch->size;
 		}
 	}
 }
@@ -349,7 +351,7 @@ int fsdp_spread_poll(void *arg, bool *done)
 
 static bool has_record(const struct fsdp_spread *s, int peer)
 {
-	int behind = (peer - s->ch->rank + s->ch->world) % s->ch->world;
+	int behind = (peer - s->ch->rank + s->ch->size) % s->ch->size;
 
 	for (int x = 0; x < s->n_passes; x++)
 		if (behind >= step_of(x) && behind < step_of(x) + records_of(s, x))
@@ -388,7 +390,7 @@ static bool awaited_absent(const void *arg, int peer)
 
 static bool any_rank(const struct fsdp_spread *s, bool (*is)(const void *arg, int peer))
 {
-	for (int q = 0; q < s->ch->world; q++)
+	for (int q = 0; q < s->ch->size; q++)
 		if (q != s->ch->rank && is(s, q))
 			return true;
 	return false;

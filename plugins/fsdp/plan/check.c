@@ -362,6 +362,8 @@ static int run_schedule(struct check *c, const struct fsdp_schedule *s, bool eva
 	memset(c->summed, 0, (size_t)c->p->n_blocks * sizeof(*c->summed));
 	for (int i = 0; i < s->n_ops && !err; i++)
 		err = run_op(c, &s->ops[i]);
+	for (int q = FSDP_COMPUTE + 1; q < FSDP_QUEUES && s->n_ops; q++)
+		(void)push(c, &c->entries[q], q, c->n_done[q]); /* the count of what was sent */
 	return err;
 }
 

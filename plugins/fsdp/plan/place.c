@@ -10,6 +10,15 @@ static struct fsdp_place place(enum dn_region r, int64_t offset, int64_t n)
 
 static const struct fsdp_place nothing;
 
+struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bool host)
+{
+	size_t pinned = 0;
+
+	for (int i = 0; i < FSDP_STAGES && r == DN_MEM_STAGING; i++)
+		pinned += p->coll.host[i];
+	return (struct fsdp_place){ r, host, 0, host ? pinned : p->planned[r] - pinned };
+}
+
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part)
 {
 	const struct fsdp_block *b = &p->blocks[block];

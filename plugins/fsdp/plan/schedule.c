@@ -478,8 +478,8 @@ struct sizes { /* of one window */
 
 static void window_end(struct fsdp_plan *p, struct sizes *now)
 {
-	now->entries[FSDP_COMPUTE]++; /* the mark of its end */
 	for (int q = 0; q < FSDP_QUEUES; q++) {
+		now->entries[q]++; /* compute: the mark of its end; the others: a schedule's count of what was sent */
 		if (p->queue_entries[q] < FSDP_WINDOWS * now->entries[q])
 			p->queue_entries[q] = FSDP_WINDOWS * now->entries[q];
 		now->entries[q] = 0;

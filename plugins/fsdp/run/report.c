@@ -2,32 +2,30 @@
 #include <string.h>
 #include "run/shard_store.h"
 
-/* The queues' counters are read when their work of the step is over: every gather and reduction has been waited for. */
 void fsdp_report_begin(struct fsdp_store *s)
 {
-	s->gather_at[0] = s->rt.gathered.bytes;
-	s->gather_at[1] = s->rt.gathered.calls;
-	s->reduce_at[0] = s->rt.reduced.bytes;
-	s->reduce_at[1] = s->rt.reduced.calls;
 	s->waited_at = s->rt.be->waited_ns(s->net->dev);
 }
 
 void fsdp_report_end(struct fsdp_store *s)
 {
-	struct dn_store_report *r = &s->report;
-
-	r->gather.counted_bytes = s->rt.gathered.bytes - s->gather_at[0];
-	r->gather.counted_calls = s->rt.gathered.calls - s->gather_at[1];
-	r->reduce.counted_bytes = s->rt.reduced.bytes - s->reduce_at[0];
-	r->reduce.counted_calls = s->rt.reduced.calls - s->reduce_at[1];
-	r->exposed_ms = (double)(s->rt.be->waited_ns(s->net->dev) - s->waited_at) * 1e-6;
+	s->exposed_ms = (double)(s->rt.be->waited_ns(s->net->dev) - s->waited_at) * 1e-6;
 }
 
+/* Waits for the queues that count: the last step's operations may be on their way. A queue that has failed says so to those who
+ * need it. */
 void fsdp_report(void *self, struct dn_store_report *out)
 {
 	struct fsdp_store *s = self;
 
-	*out = s->report;
+	memset(out, 0, sizeof(*out));
+	(void)s->rt.be->stream_sync(s->rt.queues[FSDP_GATHERQ]);
+	(void)s->rt.be->stream_sync(s->rt.queues[FSDP_REDUCEQ]);
+	out->gather.counted_bytes = s->rt.gathered.last.bytes;
+	out->gather.counted_calls = s->rt.gathered.last.calls;
+	out->reduce.counted_bytes = s->rt.reduced.last.bytes;
+	out->reduce.counted_calls = s->rt.reduced.last.calls;
+	out->exposed_ms = s->exposed_ms;
 	memcpy(out->planned_bytes, s->plan->planned, sizeof(out->planned_bytes));
 	out->gather.planned_bytes = s->plan->gather_bytes;
 	out->gather.planned_calls = s->plan->gather_calls;

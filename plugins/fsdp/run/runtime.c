@@ -2,6 +2,9 @@
  *
  * An operation of a communication queue is: stream waits for its waits, the task, a record. One of compute is split by
  * the layers: its waits before them, its record after them. Releases, statistics and updates have no layers.
+ *
+ * The host runs ahead of all queues. What it switches here, pointers of params and who holds a slot, tells the ops that are
+ * queued next; those that are queued already have theirs.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -146,10 +149,37 @@ static void close_grads(struct fsdp_runtime *rt, int block)
 	rt->blocks[block].grads_open = false;
 }
 
+/* see NOTE(windows) in plan.h; the mark of one window's end stands before the next one's first operation */
+static int fence(struct fsdp_runtime *rt)
+{
+	int64_t w = rt->n_windows++;
+	int err = w > 0 ? rt->be->event_record(rt->fences[(w - 1) % 2], rt->queues[FSDP_COMPUTE]) : 0;
+
+	return err || w < 2 ? err : rt->be->event_wait(rt->fences[w % 2]);
+}
+
+/* every operation begins here, on the host */
+static int begin(struct fsdp_runtime *rt, const struct fsdp_op *op)
+{
+	int err = op->window ? fence(rt) : 0;
+
+	note(rt, op);
+	return err;
+}
+
+/* a prepared operation, between its waits and its record */
+static int call(struct fsdp_runtime *rt, const struct fsdp_op *op)
+{
+	int err = wait_for(rt, op);
+
+	if (!err)
+		err = rt->be->stream_submit(rt->queues[op->queue], &rt->tasks[op->call]);
+	return err ? err : record(rt, op);
+}
+
 static int do_gather(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
 	struct fsdp_block_run *b = &rt->blocks[op->block];
-	const struct dn_task task = { fsdp_gather_start, fsdp_gather_poll, fsdp_gather_describe, &b->gather, b->gather_label };
 	int free_event, err;
 
 	if (b->state != FSDP_SHARDED)
@@ -163,10 +193,7 @@ static int do_gather(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	if (fsdp_limiter_admit(&rt->limiter, rt->plan->blocks[op->block].slot, op->block, &free_event))
 		return bad_state(rt, op, "without a slot: another block holds it");
 	b->state = FSDP_GATHERING;
-	err = wait_for(rt, op);
-	if (!err)
-		err = rt->be->stream_submit(rt->queues[FSDP_GATHERQ], &task);
-	return err ? err : record(rt, op);
+	return call(rt, op);
 }
 
 static int do_release(struct fsdp_runtime *rt, const struct fsdp_op *op)
@@ -185,28 +212,25 @@ static int do_release(struct fsdp_runtime *rt, const struct fsdp_op *op)
 
 static int do_reduce(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
-	struct fsdp_block_run *b = &rt->blocks[op->block];
-	const struct dn_task task = { fsdp_reduce_start, fsdp_reduce_poll, fsdp_reduce_describe, &b->reduce, b->reduce_label };
-	int err;
-
-	if (!b->grads_open)
+	if (!rt->blocks[op->block].grads_open)
 		return bad_state(rt, op, "without gradients");
 	close_grads(rt, op->block);
-	if (!rt->be->event_done(rt->events[op->records])) /* its struct is still in use: the plan lacks a wait */
-		return bad_state(rt, op, "reducing");
-	b->reduce.acc = op->acc;
-	err = wait_for(rt, op);
-	if (!err)
-		err = rt->be->stream_submit(rt->queues[FSDP_REDUCEQ], &task);
-	return err ? err : record(rt, op);
+	return call(rt, op);
 }
 
-static int do_stats(struct fsdp_runtime *rt, const struct fsdp_op *op);
+static int do_stats(struct fsdp_runtime *rt, const struct fsdp_op *op)
+{
+	rt->stats_micro = op->micro;
+	return call(rt, op);
+}
 
 /* an operation without layers */
 static int do_op(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
-	note(rt, op);
+	int err = begin(rt, op);
+
+	if (err)
+		return err;
 	switch (op->kind) {
 	case FSDP_GATHER:
 		return do_gather(rt, op);
@@ -221,13 +245,18 @@ static int do_op(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	}
 }
 
+static bool has_layers(const struct fsdp_op *op)
+{
+	return op->kind == FSDP_FORWARD || op->kind == FSDP_BACKWARD;
+}
+
 /* all operations up to the next one that belongs to a call from outside */
 static int run_ahead(struct fsdp_runtime *rt)
 {
 	const struct fsdp_op *op;
 	int err = 0;
 
-	while (!err && (op = next_op(rt)) && op->kind != FSDP_FORWARD && op->kind != FSDP_BACKWARD && op->kind != FSDP_UPDATE) {
+	while (!err && (op = next_op(rt)) && !has_layers(op) && op->kind != FSDP_UPDATE) {
 		(*cursor_of(rt))++;
 		err = do_op(rt, op);
 	}
@@ -238,64 +267,33 @@ static int run_ahead(struct fsdp_runtime *rt)
 
 /* --- statistics --- */
 
-static int stats_start(void *arg)
+/* behind what comes from the other ranks */
+static float *stats_sum(const struct fsdp_runtime *rt)
 {
-	struct fsdp_stats_run *s = arg;
+	struct fsdp_place mine = fsdp_place_stats(rt->plan), staging = fsdp_place_staging(rt->plan, FSDP_STAGE_STATS, false);
 
-	return fsdp_exchange_start(&s->x);
+	if (rt->plan->grid.world == 1)
+		return at(rt, mine);
+	staging.from += staging.bytes - mine.bytes;
+	return at(rt, staging);
 }
 
-/* The mean over ranks goes into the staging behind the others' statistics: backward still reads the layers' own. */
-static int stats_apply(struct fsdp_stats_run *s)
+/* The sum over ranks is there, or this rank's own statistics when it is alone. The mean goes back into the staging where the sum
+ * is: backward still reads the layers' own. */
+static int stats_then(void *arg, struct dn_stream *st)
 {
-	struct fsdp_runtime *rt = s->rt;
-	struct dn_stream *st = rt->queues[FSDP_REDUCEQ];
-	int world = rt->plan->grid.world, err = 0;
-	int64_t n = rt->plan->n_stats;
-	const float *stats = at(rt, fsdp_place_stats(rt->plan)), *mean = stats;
-	float *sum;
+	struct fsdp_runtime *rt = arg;
+	const struct fsdp_plan *p = rt->plan;
+	float *mean = stats_sum(rt);
+	int err = 0;
 
-	if (world > 1) {
-		const struct dn_parts parts = { DN_F32, world, rt->rank, stats, s->x.in, (size_t)n * sizeof(float) };
-
-		sum = s->x.in + (world - 1) * n;
-		err = rt->be->sum_tree(st, n, &parts, sum, false);
-		if (!err)
-			err = rt->be->axpby(st, DN_F32, n, 1.0f / (float)world, sum, 0, sum);
-		mean = sum;
-	}
-	for (int i = 0; i < rt->net->n_params && !err; i++) {
-		struct dn_param *p = rt->net->params[i];
-
-		if (p->stat)
-			err = rt->be->axpby(st, DN_F32, p->n, DN_ROLLING_NEW, mean + (p->stat - stats), DN_ROLLING_KEEP, p->value);
-	}
+	if (p->grid.world > 1)
+		err = rt->be->axpby(st, DN_F32, p->n_stats, 1.0f / (float)p->grid.world, mean, 0, mean);
+	for (int k = 0; k < p->n_buffers && !err; k++)
+		if (p->buffers[k].stat >= 0)
+			err = rt->be->axpby(st, DN_F32, p->buffers[k].n, DN_ROLLING_NEW, mean + p->buffers[k].stat,
+					    DN_ROLLING_KEEP, at(rt, fsdp_place_rolling(p, k)));
 	return err;
-}
-
-static int stats_poll(void *arg, bool *done)
-{
-	struct fsdp_stats_run *s = arg;
-	int err = fsdp_exchange_poll(&s->x, done);
-
-	return err || !*done ? err : stats_apply(s);
-}
-
-static void stats_describe(void *arg, char *out, size_t cap)
-{
-	fsdp_exchange_describe(&((struct fsdp_stats_run *)arg)->x, out, cap);
-}
-
-static int do_stats(struct fsdp_runtime *rt, const struct fsdp_op *op)
-{
-	const struct dn_task task = { stats_start, stats_poll, stats_describe, &rt->stats, rt->stats.label };
-	int err;
-
-	rt->stats_micro = op->micro;
-	err = wait_for(rt, op);
-	if (!err)
-		err = rt->be->stream_submit(rt->queues[FSDP_REDUCEQ], &task);
-	return err ? err : record(rt, op);
 }
 
 int fsdp_runtime_stats(struct fsdp_runtime *rt)
@@ -308,6 +306,43 @@ int fsdp_runtime_stats(struct fsdp_runtime *rt)
 	if (rt->plan->stats_block < 0 || rt->stats_micro == last)
 		return 0;
 	return out_of_order(rt, FSDP_STATS, op ? op->block : 0);
+}
+
+/* --- what was sent --- */
+
+static void count_from(struct fsdp_count *out, const struct fsdp_count *now, const struct fsdp_count *before)
+{
+	out->bytes = now->bytes - before->bytes;
+	out->calls = now->calls - before->calls;
+}
+
+static int tally_step(void *arg)
+{
+	struct fsdp_tally *t = arg;
+
+	count_from(&t->last, &t->sent, &t->seen);
+	t->seen = t->sent;
+	return 0;
+}
+
+static int tally_pass(void *arg)
+{
+	struct fsdp_tally *t = arg;
+
+	t->seen = t->sent;
+	return 0;
+}
+
+/* Behind a schedule's last operation, on each queue that counts: the host may be further by then. */
+static int tally(struct fsdp_runtime *rt, bool step)
+{
+	struct dn_task task = { .start = step ? tally_step : tally_pass,
+				.arg = &rt->gathered,
+				.label = "count of what was sent" };
+	int err = rt->be->stream_submit(rt->queues[FSDP_GATHERQ], &task);
+
+	task.arg = &rt->reduced;
+	return err ? err : rt->be->stream_submit(rt->queues[FSDP_REDUCEQ], &task);
 }
 
 /* --- hooks --- */
@@ -326,8 +361,9 @@ static int enter(struct fsdp_runtime *rt, enum fsdp_op_kind kind, int block)
 	op = next_op(rt);
 	if (!op || op->kind != kind || op->block != block)
 		return out_of_order(rt, kind, block);
-	note(rt, op);
-	err = wait_for(rt, op);
+	err = begin(rt, op);
+	if (!err)
+		err = wait_for(rt, op);
 	if (err)
 		rt->broken = true;
 	return err;
@@ -375,8 +411,10 @@ int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block)
 {
 	int err = leave(rt, FSDP_FORWARD, block);
 
-	if (!err && !in_step(rt) && !next_op(rt))
+	if (!err && !in_step(rt) && !next_op(rt)) {
 		rt->at_eval = 0; /* the pass is over */
+		err = tally(rt, false);
+	}
 	return err;
 }
 
@@ -419,6 +457,17 @@ int fsdp_runtime_begin(struct fsdp_runtime *rt)
 	return 0;
 }
 
+static int update(struct fsdp_runtime *rt, const struct fsdp_op *op, int (*fn)(void *arg, int block), void *arg)
+{
+	int err = begin(rt, op);
+
+	if (!err)
+		err = wait_for(rt, op);
+	if (!err)
+		err = fn(arg, op->block);
+	return err ? err : record(rt, op);
+}
+
 int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg)
 {
 	const struct fsdp_schedule *s = &rt->plan->step;
@@ -429,19 +478,16 @@ int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block)
 	while (!err && rt->at < s->n_ops) {
 		const struct fsdp_op *op = &s->ops[rt->at];
 
-		if (op->kind != FSDP_UPDATE)
+		if (has_layers(op))
 			return dn_fail(-EPROTO,
 				       "an update is asked for, but the plan's next operation is %s of block %s "
 				       "(microbatch %d)",
 				       fsdp_op_name(op->kind), block_name(rt, op->block), op->micro);
 		rt->at++;
-		note(rt, op);
-		err = wait_for(rt, op);
-		if (!err)
-			err = fn(arg, op->block);
-		if (!err)
-			err = record(rt, op);
+		err = op->kind == FSDP_UPDATE ? update(rt, op, fn, arg) : do_op(rt, op);
 	}
+	if (!err)
+		err = tally(rt, true);
 	if (err)
 		rt->broken = true;
 	return err;
@@ -449,12 +495,20 @@ int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block)
 
 int fsdp_runtime_idle(struct fsdp_runtime *rt)
 {
-	int err = rt->be->stream_sync(rt->queues[FSDP_GATHERQ]);
+	int err = 0;
 
-	return err ? err : rt->be->stream_sync(rt->queues[FSDP_REDUCEQ]);
+	for (int q = 0; q < FSDP_QUEUES && !err; q++)
+		err = rt->be->stream_sync(rt->queues[q]);
+	return err;
 }
 
 /* --- set-up --- */
+
+static int make_queue(struct fsdp_runtime *rt, enum fsdp_queue q)
+{
+	return rt->be->stream_create(rt->net->dev, DN_STREAM_COMM, fsdp_queue_name(q), rt->plan->queue_entries[q],
+				     &rt->queues[q]);
+}
 
 static int make_event(struct fsdp_runtime *rt, int e)
 {
@@ -463,7 +517,7 @@ static int make_event(struct fsdp_runtime *rt, int e)
 	if (e < 0 || rt->events[e])
 		return 0;
 	fsdp_plan_event_name(rt->plan, e, name, sizeof(name));
-	return rt->be->event_create(rt->net->dev, name, &rt->events[e]);
+	return rt->be->event_create(rt->net->dev, name, rt->plan->event_records[e], &rt->events[e]);
 }
 
 static int make_events(struct fsdp_runtime *rt, const struct fsdp_schedule *s)
@@ -478,94 +532,157 @@ static int make_events(struct fsdp_runtime *rt, const struct fsdp_schedule *s)
 	return err;
 }
 
-static int make_block(struct fsdp_runtime *rt, int i, struct fsdp_channel *gather, struct fsdp_channel *reduce)
+static enum fsdp_stage stage_of(const struct fsdp_call *c)
 {
-	const struct fsdp_block *pb = &rt->plan->blocks[i];
-	struct fsdp_block_run *b = &rt->blocks[i];
-	int err;
-
-	snprintf(b->gather_label, sizeof(b->gather_label), "gather of block %s", pb->name);
-	snprintf(b->reduce_label, sizeof(b->reduce_label), "reduce of block %s", pb->name);
-	if (!pb->gathered)
-		return 0;
-	err = fsdp_gather_init(&b->gather, gather, pb->shard);
-	if (err)
-		return err;
-	b->gather.len = pb->shard;
-	b->gather.shard = at(rt, fsdp_place_part(rt->plan, i, DN_VALUE));
-	b->gather.slot = at(rt, fsdp_place_values(rt->plan, i));
-	b->gather.count = &rt->gathered;
-	if (!pb->learns)
-		return 0;
-	err = fsdp_reduce_init(&b->reduce, reduce, rt->be, rt->queues[FSDP_REDUCEQ],
-			       at(rt, fsdp_place_staging(rt->plan, FSDP_STAGE_REDUCE, false)), rt->plan->coll.piece_bytes);
-	if (err)
-		return err;
-	b->reduce.len = pb->shard;
-	b->reduce.in = at(rt, fsdp_place_grads(rt->plan, i));
-	b->reduce.out = at(rt, fsdp_place_part(rt->plan, i, DN_GRAD));
-	b->reduce.count = &rt->reduced;
-	return 0;
+	return c->kind == FSDP_GATHER ? FSDP_STAGE_GATHER : c->kind == FSDP_REDUCE ? FSDP_STAGE_REDUCE : FSDP_STAGE_STATS;
 }
 
-static int make_stats(struct fsdp_runtime *rt, struct fsdp_channel *reduce)
+/* what carries out all calls of one kind; nothing without calls */
+static int make_coll(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh, enum fsdp_stage stage)
 {
-	if (!rt->plan->n_stats)
-		return 0;
-	rt->stats.rt = rt;
-	snprintf(rt->stats.label, sizeof(rt->stats.label), "exchange of batch statistics up to block %s",
-		 rt->plan->blocks[rt->plan->stats_block].name);
-	return fsdp_exchange_init(&rt->stats.x, reduce, at(rt, fsdp_place_stats(rt->plan)),
-				  at(rt, fsdp_place_staging(rt->plan, FSDP_STAGE_STATS, false)), rt->plan->n_stats);
+	const struct fsdp_plan *p = rt->plan;
+	struct fsdp_coll_setup s = {
+		.ch = mesh->channels[stage],
+		.dev = rt->net->dev,
+		.wire = p->opt.wire,
+		.host_access = p->facts.host_access,
+		.piece_bytes = p->coll.piece_bytes,
+		.gather_piece_bytes = p->coll.gather_piece_bytes,
+		.most = -1,
+		.device = at(rt, fsdp_place_staging(p, stage, false)),
+		.host = at(rt, fsdp_place_staging(p, stage, true)),
+	};
+
+	for (int i = 0; i < p->n_calls; i++) {
+		const struct fsdp_call *c = &p->calls[i];
+
+		if (stage_of(c) != stage)
+			continue;
+		s.st = rt->queues[c->queue];
+		if (s.most < c->n)
+			s.most = c->n;
+	}
+	return s.most < 0 ? 0 : rt->coll_ops->open(&rt->colls[stage], &s);
 }
 
-int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, struct fsdp_channel *gather,
-		      struct fsdp_channel *reduce, const struct fsdp_memory *mem)
+static int make_gather(struct fsdp_runtime *rt, int i)
+{
+	const struct fsdp_call *c = &rt->plan->calls[i];
+	const struct fsdp_gather a = {
+		.shard = at(rt, fsdp_place_part(rt->plan, c->block, DN_VALUE)),
+		.slot = at(rt, fsdp_place_values(rt->plan, c->block)),
+		.n = c->n,
+		.count = &rt->gathered.sent,
+		.label = rt->labels[i],
+	};
+
+	snprintf(rt->labels[i], sizeof(rt->labels[i]), "gather of block %s", block_name(rt, c->block));
+	return rt->coll_ops->gather(rt->colls[FSDP_STAGE_GATHER], &a, &rt->tasks[i]);
+}
+
+static int make_reduce(struct fsdp_runtime *rt, int i)
+{
+	const struct fsdp_call *c = &rt->plan->calls[i];
+	const struct fsdp_reduce a = {
+		.in = at(rt, fsdp_place_grads(rt->plan, c->block)),
+		.out = at(rt, fsdp_place_part(rt->plan, c->block, DN_GRAD)),
+		.n = c->n,
+		.acc = c->acc,
+		.count = &rt->reduced.sent,
+		.label = rt->labels[i],
+	};
+
+	snprintf(rt->labels[i], sizeof(rt->labels[i]), "reduce of block %s", block_name(rt, c->block));
+	return rt->coll_ops->reduce(rt->colls[FSDP_STAGE_REDUCE], &a, &rt->tasks[i]);
+}
+
+static int make_stats(struct fsdp_runtime *rt, int i)
+{
+	const struct fsdp_call *c = &rt->plan->calls[i];
+	const struct fsdp_exchange a = {
+		.mine = at(rt, fsdp_place_stats(rt->plan)),
+		.sum = stats_sum(rt),
+		.n = c->n,
+		.then = stats_then,
+		.arg = rt,
+		.label = rt->labels[i],
+	};
+
+	snprintf(rt->labels[i], sizeof(rt->labels[i]), "exchange of batch statistics up to block %s", block_name(rt, c->block));
+	return rt->coll_ops->exchange(rt->colls[FSDP_STAGE_STATS], &a, &rt->tasks[i]);
+}
+
+static int make_calls(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh)
+{
+	const struct fsdp_plan *p = rt->plan;
+	int err = 0;
+
+	rt->coll_ops = fsdp_coll_find(p->collectives);
+	if (!rt->coll_ops)
+		return -EINVAL;
+	rt->tasks = dn_calloc((size_t)p->n_calls, sizeof(*rt->tasks));
+	rt->labels = dn_calloc((size_t)p->n_calls, sizeof(*rt->labels));
+	if (!rt->tasks || !rt->labels)
+		return -ENOMEM;
+	for (int s = 0; s < FSDP_STAGES && !err; s++)
+		err = make_coll(rt, mesh, (enum fsdp_stage)s);
+	for (int i = 0; i < p->n_calls && !err; i++)
+		err = p->calls[i].kind == FSDP_GATHER	? make_gather(rt, i)
+		      : p->calls[i].kind == FSDP_REDUCE ? make_reduce(rt, i)
+							: make_stats(rt, i);
+	return err;
+}
+
+int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, const struct fsdp_mesh *mesh,
+		      const struct fsdp_memory *mem)
 {
 	int err;
 
 	memset(rt, 0, sizeof(*rt));
 	rt->plan = plan;
 	rt->net = net;
-	rt->rank = gather->rank;
+	rt->rank = mesh->rank;
 	rt->shard_rank = fsdp_shard_rank(&plan->grid, rt->rank);
 	rt->replica_rank = fsdp_replica_rank(&plan->grid, rt->rank);
 	rt->be = net->dev->be;
 	rt->mem = *mem;
 	rt->stats_micro = -1;
 	rt->queues[FSDP_COMPUTE] = net->compute;
+	if (memcmp(&plan->grid, &mesh->grid, sizeof(plan->grid)))
+		return dn_fail(-EINVAL, "plan: of %d ranks and %d shards, the ranks have come as %d with %d", plan->grid.world,
+			       plan->grid.shards, mesh->grid.world, mesh->grid.shards);
 	rt->blocks = dn_calloc((size_t)plan->n_blocks, sizeof(*rt->blocks));
 	rt->events = dn_calloc((size_t)(FSDP_OP_KINDS * plan->n_blocks), sizeof(*rt->events));
 	if (!rt->blocks || !rt->events)
 		return -ENOMEM;
 	err = fsdp_limiter_init(&rt->limiter, plan->n_slots);
-	if (!err)
-		err = rt->be->stream_create(net->dev, DN_STREAM_COMM, "gather", &rt->queues[FSDP_GATHERQ]);
-	if (!err)
-		err = rt->be->stream_create(net->dev, DN_STREAM_COMM, "reduce", &rt->queues[FSDP_REDUCEQ]);
+	for (int q = FSDP_COMPUTE + 1; q < FSDP_QUEUES && !err; q++)
+		err = make_queue(rt, (enum fsdp_queue)q);
+	for (int i = 0; i < 2 && !err; i++)
+		err = rt->be->event_create(net->dev, "end of a microbatch", 1, &rt->fences[i]);
 	if (!err)
 		err = make_events(rt, &plan->step);
 	if (!err)
 		err = make_events(rt, &plan->eval);
-	for (int i = 0; i < plan->n_blocks && !err; i++)
-		err = make_block(rt, i, gather, reduce);
-	return err ? err : make_stats(rt, reduce);
+	return err ? err : make_calls(rt, mesh);
 }
 
 void fsdp_runtime_fini(struct fsdp_runtime *rt)
 {
 	if (!rt->plan)
 		return;
-	for (int q = FSDP_GATHERQ; q < FSDP_QUEUES; q++)
+	for (int q = FSDP_COMPUTE + 1; q < FSDP_QUEUES; q++)
 		rt->be->stream_destroy(rt->queues[q]);
 	for (int e = 0; rt->events && e < FSDP_OP_KINDS * rt->plan->n_blocks; e++)
 		rt->be->event_destroy(rt->events[e]);
-	for (int i = 0; rt->blocks && i < rt->plan->n_blocks; i++) {
-		fsdp_gather_fini(&rt->blocks[i].gather);
-		fsdp_reduce_fini(&rt->blocks[i].reduce);
-	}
-	fsdp_exchange_fini(&rt->stats.x);
+	for (int i = 0; i < 2; i++)
+		rt->be->event_destroy(rt->fences[i]);
+	for (int s = 0; s < FSDP_STAGES; s++)
+		if (rt->colls[s])
+			rt->coll_ops->close(rt->colls[s]);
 	fsdp_limiter_fini(&rt->limiter);
+	dn_free(rt->labels);
+	dn_free(rt->tasks);
 	dn_free(rt->events);
 	dn_free(rt->blocks);
 	memset(rt, 0, sizeof(*rt));

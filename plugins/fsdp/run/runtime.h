@@ -4,6 +4,7 @@
 #ifndef FSDP_RUNTIME_H
 #define FSDP_RUNTIME_H
 #include "comm/collective.h"
+#include "comm/mesh.h"
 #include "plan/plan.h"
 
 enum fsdp_block_state { FSDP_SHARDED, FSDP_GATHERING, FSDP_GATHERED };
@@ -17,15 +18,12 @@ struct fsdp_block_run { /* what a block does at run time */
 	enum fsdp_block_state state;
 	bool grads_open; /* backward writes its gradient slot */
 	bool ready;	 /* every value of this rank's shard was written once */
-	struct fsdp_gather gather;
-	struct fsdp_reduce reduce;
-	char gather_label[96], reduce_label[96];
 };
 
-struct fsdp_stats_run { /* statistics of all blocks: exchange, mean, rolling update */
-	struct fsdp_exchange x;
-	struct fsdp_runtime *rt;
-	char label[112];
+struct fsdp_tally {		/* what a queue's operations have sent, told apart by schedule where its order tells */
+	struct fsdp_count sent; /* so far */
+	struct fsdp_count seen; /* when the last schedule had ended on the queue */
+	struct fsdp_count last; /* by the last step */
 };
 
 struct fsdp_runtime {
@@ -35,15 +33,20 @@ struct fsdp_runtime {
 	const struct dn_backend *be;
 	struct dn_stream *queues[FSDP_QUEUES]; /* compute is the net's */
 	struct dn_event **events;	       /* [FSDP_OP_KINDS * n_blocks], NULL where the plan has none */
+	struct dn_event *fences[2];	       /* compute at the end of the last two windows */
+	int64_t n_windows;
 	struct fsdp_memory mem;
 	struct fsdp_block_run *blocks; /* [n_blocks] */
-	struct fsdp_stats_run stats;
-	struct fsdp_limiter limiter;	     /* who holds which slot, checked against the plan */
-	struct fsdp_count gathered, reduced; /* sent so far */
-	int64_t at, at_eval;		     /* cursors; at_eval 0 = between passes */
-	int stats_micro;		     /* microbatch whose statistics were exchanged, -1 = none of this step */
-	bool training;			     /* the pass under way is one of a step */
-	bool broken;			     /* a step ended in the middle */
+	const struct fsdp_coll_ops *coll_ops;
+	struct fsdp_coll *colls[FSDP_STAGES]; /* NULL where nothing is done */
+	struct dn_task *tasks;		      /* [n_calls] prepared operations */
+	char (*labels)[DN_BLOCK_NAME_MAX + 64];
+	struct fsdp_tally gathered, reduced;
+	struct fsdp_limiter limiter; /* who holds which slot, checked against the plan */
+	int64_t at, at_eval;	     /* cursors; at_eval 0 = between passes */
+	int stats_micro;	     /* microbatch whose statistics were exchanged, -1 = none of this step */
+	bool training;		     /* the pass under way is one of a step */
+	bool broken;		     /* a step ended in the middle */
 	/* the test's log of executed operations in host order; NULL = off */
 	struct fsdp_op *log;
 	int64_t n_log, log_cap;
@@ -56,8 +59,8 @@ struct fsdp_runtime {
 };
 
 /** fsdp_runtime_init() - streams, events and prepared operations over @mem; also undone by fini when it fails */
-int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, struct fsdp_channel *gather,
-		      struct fsdp_channel *reduce, const struct fsdp_memory *mem);
+int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, const struct fsdp_mesh *mesh,
+		      const struct fsdp_memory *mem);
 void fsdp_runtime_fini(struct fsdp_runtime *rt);
 
 /** fsdp_runtime_at() - the memory of a place, NULL for nothing */
@@ -70,8 +73,8 @@ int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_begin(struct fsdp_runtime *rt);
 /** fsdp_runtime_stats() - the statistics of this microbatch are on their way; an error when the plan has not come there */
 int fsdp_runtime_stats(struct fsdp_runtime *rt);
-/** fsdp_runtime_update() - the rest of the step: every update, after its waits, through @fn */
+/** fsdp_runtime_update() - the rest of the step, every update through @fn after its waits; it may go on when this returns */
 int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg);
-/** fsdp_runtime_idle() - wait until both communication queues are empty */
+/** fsdp_runtime_idle() - wait until all queues are empty: device memory is as the steps so far leave it */
 int fsdp_runtime_idle(struct fsdp_runtime *rt);
 #endif

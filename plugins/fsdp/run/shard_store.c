@@ -6,6 +6,8 @@
 
 /* --- memory --- */
 
+#define MOVE_FLOATS ((int64_t)1 << 18) /* that a read or a write moves at a time; the same on all ranks */
+
 /* the regions that are the store's; the net and its loader take the others */
 static const enum dn_region own_regions[] = {
 	DN_MEM_PARAMS, DN_MEM_GRADS, DN_MEM_OPTIMIZER, DN_MEM_PARAM_SLOTS, DN_MEM_GRAD_SLOTS, DN_MEM_STAGING, DN_MEM_BUFFERS,
@@ -45,6 +47,20 @@ static void stand(void *arg, const char *op, const char *block)
 	fsdp_mesh_at(((struct fsdp_store *)arg)->mesh, op, block);
 }
 
+static int take_region(struct fsdp_store *s, enum dn_region r)
+{
+	const struct dn_backend *be = s->net->dev->be;
+	size_t bytes = fsdp_place_all(s->plan, r, false).bytes, pinned = fsdp_place_all(s->plan, r, true).bytes;
+	int err = bytes ? be->alloc(s->net->dev, r, bytes, &s->mem.region[r]) : 0;
+
+	/* slots and staging are written before they are read */
+	if (!err && bytes && r != DN_MEM_PARAM_SLOTS && r != DN_MEM_GRAD_SLOTS && r != DN_MEM_STAGING)
+		err = be->zero(s->net->compute, s->mem.region[r], bytes);
+	if (!err && pinned)
+		err = be->alloc_host(s->net->dev, r, pinned, &s->mem.host_staging);
+	return err;
+}
+
 static int store_alloc(void *self, struct dn_net *net)
 {
 	struct fsdp_store *s = self;
@@ -54,15 +70,15 @@ static int store_alloc(void *self, struct dn_net *net)
 	if (!s->written)
 		return -ENOMEM;
 	for (size_t i = 0; i < sizeof(own_regions) / sizeof(own_regions[0]); i++) {
-		enum dn_region r = own_regions[i];
-
-		if (!s->plan->planned[r])
-			continue;
-		err = net->dev->be->alloc(net->dev, r, s->plan->planned[r], &s->mem.region[r]);
+		err = take_region(s, own_regions[i]);
 		if (err)
 			return err;
 	}
-	err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh->gather, s->mesh->reduce, &s->mem);
+	err = dn_window_init(&s->window, net->dev, MOVE_FLOATS);
+	if (!err)
+		err = net->dev->be->stream_sync(net->compute); /* other streams use them as well */
+	if (!err)
+		err = fsdp_runtime_init(&s->rt, s->plan, net, s->mesh, &s->mem);
 	if (err)
 		return err;
 	place_buffers(s);
@@ -83,6 +99,9 @@ static void store_destroy(void *self)
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
 		if (s->mem.region[r])
 			s->net->dev->be->free(s->net->dev, s->mem.region[r]);
+	if (s->mem.host_staging)
+		s->net->dev->be->free_host(s->net->dev, s->mem.host_staging);
+	dn_window_fini(&s->window);
 	dn_free(s->written);
 	dn_free(s);
 }
@@ -98,11 +117,26 @@ float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part)
 	return fsdp_runtime_at(&s->rt, fsdp_place_part(s->plan, x->block, part));
 }
 
-static int store_each(void *self, struct dn_param *p, enum dn_part part, dn_interval_fn fn, void *arg)
+struct each { /* pieces of a window as those of a param, whose interval begins at @from */
+	struct dn_param *p;
+	int64_t from;
+	dn_interval_fn fn;
+	void *arg;
+};
+
+static int each_piece(void *arg, int64_t at, int64_t n, float *x)
+{
+	const struct each *e = arg;
+
+	return e->fn(e->arg, e->p, e->from + at, n, x);
+}
+
+static int store_each(void *self, struct dn_param *p, enum dn_part part, unsigned access, dn_interval_fn fn, void *arg)
 {
 	struct fsdp_store *s = self;
 	int t = s->plan->tensor_of_param[p->index], err;
-	int64_t at, n, shard_at;
+	struct each e = { p, 0, fn, arg };
+	int64_t n, shard_at;
 	float *x;
 
 	fsdp_mesh_at(s->mesh, "values", p->block->name);
@@ -110,13 +144,13 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, dn_inte
 	if (err)
 		return err;
 	if (p->role == DN_BUFFER)
-		return part == DN_VALUE ? fn(arg, p, 0, p->n, p->value) : 0;
+		return part == DN_VALUE ? dn_window_each(&s->window, s->net->compute, p->value, p->n, access, each_piece, &e) : 0;
 	x = fsdp_store_part(s, t, part);
 	if (!x)
 		return 0;
-	fsdp_plan_tensor(s->plan, t, s->mesh->rank, &at, &n, &shard_at);
-	err = n ? fn(arg, p, at, n, x + shard_at) : 0;
-	if (!err && part == DN_VALUE)
+	fsdp_plan_tensor(s->plan, t, s->mesh->rank, &e.from, &n, &shard_at);
+	err = n ? dn_window_each(&s->window, s->net->compute, x + shard_at, n, access, each_piece, &e) : 0;
+	if (!err && part == DN_VALUE && access & DN_WRITE)
 		s->written[t] = n;
 	return err;
 }
@@ -146,35 +180,78 @@ static void owned(const struct fsdp_store *s, int t, int rank, int64_t from, int
 	*shard_at += *at - start;
 }
 
-/* Elements [at, at+n) between rank 0's @whole and the shards, without scratch. */
-static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *whole, bool read)
+/* The pieces that the ranks own of what moves, between rank 0's host memory and theirs: c->spans. */
+static int transfer(struct fsdp_store *s, const struct dn_param *p, const char *verb, bool from_others)
 {
 	struct fsdp_control *c = &s->mesh->control;
-	int t = s->plan->tensor_of_param[p->index], rank = s->mesh->rank;
 	char what[160];
-	int64_t from, len, shard_at;
+
+	if (!c->n_spans)
+		return 0;
+	snprintf(what, sizeof(what), "%s of %s of block %s", verb, p->name, p->block->name);
+	return fsdp_control_transfer(c, what, from_others == (s->mesh->rank != 0));
+}
+
+static void span(struct fsdp_store *s, int peer, float *p, int64_t n)
+{
+	struct fsdp_control *c = &s->mesh->control;
+
+	c->spans[c->n_spans++] = (struct fsdp_span){ peer, p, (size_t)n * sizeof(*p) };
+}
+
+/* Rank 0's side: its own part goes by its window, the others' by the channel. */
+static int move_whole(struct fsdp_store *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *whole,
+		      bool read)
+{
+	int t = s->plan->tensor_of_param[p->index], err = 0;
 	float *x = fsdp_store_part(s, t, part);
 
-	c->n_spans = 0;
 	/* of the copies of a shard rank 0 reads the first, and writes all */
-	for (int q = 0; q < (read ? s->plan->grid.shards : s->plan->grid.world); q++) {
-		float *mine;
+	for (int q = 0; q < (read ? s->plan->grid.shards : s->plan->grid.world) && !err; q++) {
+		int64_t from, len, shard_at;
 
 		owned(s, t, q, at, n, &from, &len, &shard_at);
-		if (!len || (rank && q != rank))
-			continue;
-		mine = rank == q ? x + shard_at : NULL;
-		if (rank == 0 && q == 0)
-			memmove(read ? whole + (from - at) : mine, read ? mine : whole + (from - at),
-				(size_t)len * sizeof(float));
-		else if (q)
-			c->spans[c->n_spans++] = (struct fsdp_span){ rank ? 0 : q, rank ? mine : whole + (from - at),
-								     (size_t)len * sizeof(float) };
+		if (len && q)
+			span(s, q, whole + (from - at), len);
+		else if (len && read)
+			err = dn_window_read(&s->window, s->net->compute, x + shard_at, len, whole + (from - at));
+		else if (len)
+			err = dn_window_write(&s->window, s->net->compute, x + shard_at, len, whole + (from - at));
 	}
-	if (s->plan->grid.world == 1 || !c->n_spans)
+	return err ? err : transfer(s, p, read ? "read" : "write", read);
+}
+
+/* the side of a rank that owns a part */
+static int move_part(struct fsdp_store *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, bool read)
+{
+	int t = s->plan->tensor_of_param[p->index], err;
+	const unsigned access = read ? DN_READ : DN_WRITE;
+	int64_t from, len, shard_at;
+	float *x, *host;
+
+	owned(s, t, s->mesh->rank, at, n, &from, &len, &shard_at);
+	if (!len || (read && fsdp_replica_rank(&s->plan->grid, s->mesh->rank)))
 		return 0;
-	snprintf(what, sizeof(what), "%s of %s of block %s", read ? "read" : "write", p->name, p->block->name);
-	return fsdp_control_transfer(c, what, read == (rank != 0));
+	x = fsdp_store_part(s, t, part) + shard_at;
+	err = dn_window_begin(&s->window, s->net->compute, x, len, access, &host);
+	if (err)
+		return err;
+	span(s, 0, host, len);
+	err = transfer(s, p, read ? "read" : "write", read);
+	return err ? err : dn_window_end(&s->window, s->net->compute, x, len, access);
+}
+
+/* Elements [at, at+n) between rank 0's @whole and the shards. */
+static int move(struct fsdp_store *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *whole, bool read)
+{
+	int err = 0;
+
+	for (int64_t k = 0, m; k < n && !err; k += m) {
+		m = n - k < MOVE_FLOATS ? n - k : MOVE_FLOATS;
+		s->mesh->control.n_spans = 0;
+		err = s->mesh->rank ? move_part(s, p, part, at + k, m, read) : move_whole(s, p, part, at + k, m, whole + k, read);
+	}
+	return err;
 }
 
 static int store_read(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out)
@@ -190,28 +267,28 @@ static int store_read(void *self, const struct dn_param *p, enum dn_part part, i
 		return err;
 	if (p->role == DN_TRAINED)
 		return move(s, p, part, at, n, out, true);
-	if (out)
-		memcpy(out, p->value + at, (size_t)n * sizeof(float));
-	return 0;
+	return out ? dn_window_read(&s->window, s->net->compute, p->value + at, n, out) : 0;
 }
 
 /* A buffer is whole on every rank: rank 0 sends it to all. */
-static int write_buffer(struct fsdp_store *s, struct dn_param *p, int64_t at, int64_t n, const float *in)
+static int write_buffer(struct fsdp_store *s, const struct dn_param *p, int64_t at, int64_t n, const float *in)
 {
-	struct fsdp_control *c = &s->mesh->control;
-	char what[160];
+	float *x = p->value + at, *host;
+	int err;
 
-	if (in)
-		memcpy(p->value + at, in, (size_t)n * sizeof(float));
-	c->n_spans = 0;
-	for (int q = 1; q < s->plan->grid.world && n; q++)
-		if (s->mesh->rank == 0 || s->mesh->rank == q)
-			c->spans[c->n_spans++] =
-				(struct fsdp_span){ s->mesh->rank ? 0 : q, p->value + at, (size_t)n * sizeof(float) };
-	if (!c->n_spans)
-		return 0;
-	snprintf(what, sizeof(what), "write of %s of block %s", p->name, p->block->name);
-	return fsdp_control_transfer(c, what, s->mesh->rank == 0);
+	s->mesh->control.n_spans = 0;
+	if (s->mesh->rank == 0) {
+		err = dn_window_write(&s->window, s->net->compute, x, n, in);
+		for (int q = 1; q < s->plan->grid.world; q++)
+			span(s, q, (float *)(uintptr_t)in, n);
+		return err ? err : transfer(s, p, "write", false);
+	}
+	err = dn_window_begin(&s->window, s->net->compute, x, n, DN_WRITE, &host);
+	if (err)
+		return err;
+	span(s, 0, host, n);
+	err = transfer(s, p, "write", false);
+	return err ? err : dn_window_end(&s->window, s->net->compute, x, n, DN_WRITE);
 }
 
 static void store_touched(void *self)
@@ -232,9 +309,9 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 		err = check_range(s, p, part, at, n);
 	if (err)
 		return err;
-	if (p->role == DN_BUFFER)
-		err = write_buffer(s, p, at, n, in);
-	else
+	for (int64_t k = 0; p->role == DN_BUFFER && k < n && !err; k += MOVE_FLOATS)
+		err = write_buffer(s, p, at + k, n - k < MOVE_FLOATS ? n - k : MOVE_FLOATS, in ? in + k : NULL);
+	if (p->role == DN_TRAINED)
 		err = move(s, p, part, at, n, (float *)in, false);
 	if (!err && p->role == DN_TRAINED && part == DN_VALUE) {
 		owned(s, t, s->mesh->rank, at, n, &from, &len, &shard_at);
@@ -278,10 +355,6 @@ static int store_step(void *self, struct dn_net *net, const struct dn_update *u)
 	err = fsdp_runtime_update(&s->rt, update_block, s);
 	s->update = NULL;
 	store_touched(s);
-	if (!err)
-		err = s->rt.be->stream_sync(net->compute);
-	if (!err)
-		err = fsdp_runtime_idle(&s->rt); /* statistics of a net in which nothing learns */
 	if (!err)
 		fsdp_report_end(s);
 	return err;

@@ -9,12 +9,12 @@ struct fsdp_store {
 	struct fsdp_mesh *mesh;	      /* borrowed */
 	const struct fsdp_plan *plan; /* borrowed */
 	struct fsdp_memory mem;
+	struct dn_window window; /* the host's view of it */
 	struct fsdp_runtime rt;
-	int64_t *written;		     /* [n_tensors] values of this rank's part that were written */
-	const struct dn_update *update;	     /* during step */
-	uint64_t gather_at[2], reduce_at[2]; /* bytes, calls when the step began */
-	int64_t waited_at;
-	struct dn_store_report report; /* of the last complete step */
+	int64_t *written;		/* [n_tensors] values of this rank's part that were written */
+	const struct dn_update *update; /* during step */
+	int64_t waited_at;		/* when the step began */
+	double exposed_ms;		/* of the last step */
 };
 
 /** fsdp_store_part() - this rank's shard of tensor @t's block, NULL when the part does not exist

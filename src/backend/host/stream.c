@@ -1,12 +1,12 @@
-/* Streams and events of the CPU: what makes a CPU look like an asynchronous device.
+/* Streams and events of the host: what makes a CPU look like an asynchronous device.
  *
- * A compute stream has no queue: its ops run in the caller, so its events are complete when recorded and
- * its waits block. A COMM stream is a FIFO of tasks, waits and records. One progress thread per device
- * looks at the head of each COMM stream in turn and never blocks in one of them.
+ * A stream without a queue, such as the CPU's compute stream, runs its ops in the caller, so its events are complete when
+ * recorded and its waits block. One with a queue is a FIFO of tasks, copies, waits and records. One progress thread per
+ * device looks at the head of each queue in turn and never blocks in one of them.
  *
  * NOTE(records): a record takes the event's next number; a wait remembers the latest number at its call,
  * so an event that is recorded anew every step is right. Records on different streams may end out of
- * order: up to EVENT_WINDOW may be in flight, one bit each.
+ * order: as many as the event was made for may be in flight, one bit each.
  *
  * Math on a COMM stream belongs into the stream's tasks: it runs at once, in the caller, on one thread.
  */
@@ -18,10 +18,9 @@
 #include <string.h>
 #include "base/thread.h"
 
-#define STREAM_ENTRIES 4096u
-#define EVENT_WINDOW 64u
-#define HOST_GRACE_MS 2000 /* a late task fails first and says whom it waits for */
-#define IDLE_YIELDS 50	   /* then sleep: 20 us, growing to 200 */
+#define MAX_ENTRIES (1 << 24) /* of a queue, or records of an event: more is a fault of who asks */
+#define HOST_GRACE_MS 2000    /* a late task fails first and says whom it waits for */
+#define IDLE_YIELDS 50	      /* then sleep: 20 us, growing to 200 */
 #define IDLE_MIN_NS 20000
 #define IDLE_MAX_NS 200000
 
@@ -44,19 +43,23 @@ struct dn_event { /* dev->lock guards all but dev and name */
 	char name[48];
 	uint64_t recorded; /* number of the latest record, 0 = never */
 	uint64_t base;	   /* records up to this one are complete */
-	uint64_t later;	   /* bit i: record base + 1 + i is complete too */
 	uint64_t err_seq;  /* latest record that completed with an error, 0 = none */
 	int err;
 	char msg[STREAM_MSG];
-	int refs;  /* queue entries and waiting hosts */
-	bool dead; /* destroyed: the last reference frees it */
+	int refs;	  /* queue entries and waiting hosts */
+	bool dead;	  /* destroyed: the last reference frees it */
+	int records;	  /* in flight at most */
+	int words;	  /* of later */
+	uint64_t later[]; /* bit i: record base + 1 + i is complete too */
 };
 
 /* --- events, with the lock held --- */
 
 static bool event_passed(const struct dn_event *ev, uint64_t seq)
 {
-	return seq <= ev->base || (ev->later >> (seq - ev->base - 1) & 1);
+	const uint64_t at = seq - ev->base - 1;
+
+	return seq <= ev->base || (ev->later[at / 64] >> at % 64 & 1);
 }
 
 /* of a record that has passed; an error of a later record counts too: the data may be gone already */
@@ -78,12 +81,19 @@ static void event_complete(struct dn_event *ev, uint64_t seq, int err, const cha
 		ev->err = err;
 		snprintf(ev->msg, sizeof(ev->msg), "%s", msg);
 	}
-	ev->later |= 1ull << (seq - ev->base - 1);
-	while (ev->later & 1) {
-		ev->later >>= 1;
-		ev->base++;
-	}
+	ev->later[(seq - ev->base - 1) / 64] |= 1ull << (seq - ev->base - 1) % 64;
+	for (; ev->later[0] & 1; ev->base++)
+		for (int i = 0; i < ev->words; i++)
+			ev->later[i] = ev->later[i] >> 1 | (i + 1 < ev->words ? ev->later[i + 1] << 63 : 0);
 	pthread_cond_broadcast(&ev->dev->done);
+}
+
+/* a gate may want to know, see stream.h */
+static void host_waits(struct host_device *d, bool begins)
+{
+	d->n_waiting += begins ? 1 : -1;
+	if (begins && d->may_run)
+		pthread_cond_signal(&d->work);
 }
 
 /* What stands before the record may be many tasks, and each may take its full time: the deadline starts anew whenever a queue moves.
@@ -100,6 +110,7 @@ static int event_wait_locked(struct dn_event *ev)
 		if (d->timeout_ms)
 			deadline = start + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
 		ev->refs++;
+		host_waits(d, true);
 		while (!event_passed(ev, seq) && !err) {
 			err = dn_cond_wait_until(&d->done, &d->lock, deadline);
 			if (d->moves == moves || !deadline)
@@ -108,6 +119,7 @@ static int event_wait_locked(struct dn_event *ev)
 			deadline = dn_now_ns() + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
 			err = 0;
 		}
+		host_waits(d, false);
 		waited = dn_now_ns() - start;
 		d->waited_ns += waited;
 		if (!event_passed(ev, seq))
@@ -216,7 +228,7 @@ static bool serve(struct dn_stream *st, bool *polling)
 
 	if (st->head == st->tail || st->dying)
 		return false;
-	e = &st->ring[st->head % STREAM_ENTRIES];
+	e = &st->ring[st->head % st->entries];
 	switch (e->kind) {
 	case ENTRY_RECORD:
 		event_complete(e->ev, e->seq, st->err, st->msg);
@@ -245,15 +257,21 @@ static void *progress_main(void *arg)
 
 	pthread_mutex_lock(&d->lock);
 	while (!d->stop) {
-		bool moved = false, polling = false;
+		bool moved = false, polling = false, held = false;
 
-		for (struct dn_stream *st = d->streams; st && !d->stop; st = st->next)
-			moved |= serve(st, &polling);
+		for (struct dn_stream *st = d->streams; st && !d->stop; st = st->next) {
+			if (d->may_run && st->head != st->tail && !d->may_run(d, st))
+				held = true;
+			else
+				moved |= serve(st, &polling);
+		}
 		if (d->stop)
 			break;
-		if (moved) {
+		if (moved || (held && d->n_waiting)) {
 			idle = 0;
 			sleep_ns = IDLE_MIN_NS;
+		} else if (held || (!polling && d->may_run)) {
+			dn_cond_wait_until(&d->work, &d->lock, dn_now_ns() + IDLE_MAX_NS);
 		} else if (!polling) {
 			idle = 0;
 			pthread_cond_wait(&d->work, &d->lock);
@@ -289,19 +307,28 @@ static int progress_start(struct host_device *d)
 
 /* --- streams --- */
 
-int stream_create(struct dn_device *dev, enum dn_stream_kind kind, const char *name, struct dn_stream **out)
+int stream_create(struct dn_device *dev, enum dn_stream_kind kind, const char *name, int entries, struct dn_stream **out)
+{
+	return stream_create_queue(dev, kind, name, kind == DN_STREAM_COMM ? entries : -1, out);
+}
+
+int stream_create_queue(struct dn_device *dev, enum dn_stream_kind kind, const char *name, int entries, struct dn_stream **out)
 {
 	struct host_device *d = (struct host_device *)dev;
-	struct dn_stream *st = dn_zalloc(sizeof(*st)), **at;
+	struct dn_stream *st, **at;
 	int err = 0;
 
+	if (!entries || entries > MAX_ENTRIES)
+		return dn_fail(-EINVAL, "stream %s: a queue of %d entries, must be 1 to %d", name, entries, MAX_ENTRIES);
+	st = dn_zalloc(sizeof(*st));
 	if (!st)
 		return -ENOMEM;
 	st->dev = d;
 	st->kind = kind;
 	snprintf(st->name, sizeof(st->name), "%s", name ? name : "?");
-	if (kind == DN_STREAM_COMM) {
-		st->ring = dn_calloc(STREAM_ENTRIES, sizeof(*st->ring));
+	if (entries > 0) {
+		st->entries = (unsigned)entries;
+		st->ring = dn_calloc(st->entries, sizeof(*st->ring));
 		if (!st->ring) {
 			dn_free(st);
 			return -ENOMEM;
@@ -324,35 +351,52 @@ int stream_create(struct dn_device *dev, enum dn_stream_kind kind, const char *n
 	return 0;
 }
 
-/* Work that has not ended is dropped; events recorded behind it complete with -ECANCELED. */
+/* with the lock */
+static void stream_drop(struct dn_stream *st, const char *why)
+{
+	struct host_device *d = st->dev;
+	char msg[128];
+
+	st->dying = true;
+	while (st->busy)
+		pthread_cond_wait(&d->done, &d->lock);
+	st->dying = false;
+	snprintf(msg, sizeof(msg), "stream %s was %s", st->name, why);
+	stream_stick(st, -ECANCELED, msg);
+	for (; st->head != st->tail; st->head++) {
+		struct stream_entry *e = &st->ring[st->head % st->entries];
+
+		if (e->kind == ENTRY_RECORD)
+			event_complete(e->ev, e->seq, st->err, st->msg);
+		if (e->kind == ENTRY_RECORD || e->kind == ENTRY_WAIT)
+			event_unref(e->ev);
+	}
+	pthread_cond_broadcast(&d->done);
+	pthread_cond_signal(&d->work); /* others may wait for those events */
+}
+
+void stream_abort(struct dn_stream *st)
+{
+	if (!st || !st->ring)
+		return;
+	pthread_mutex_lock(&st->dev->lock);
+	stream_drop(st, "aborted");
+	pthread_mutex_unlock(&st->dev->lock);
+}
+
 void stream_destroy(struct dn_stream *st)
 {
-	struct host_device *d;
 	struct dn_stream **at;
-	char msg[128];
 
 	if (!st)
 		return;
-	d = st->dev;
-	if (st->kind == DN_STREAM_COMM) {
-		snprintf(msg, sizeof(msg), "stream %s was destroyed", st->name);
-		pthread_mutex_lock(&d->lock);
-		st->dying = true;
-		while (st->busy)
-			pthread_cond_wait(&d->done, &d->lock);
-		for (at = &d->streams; *at != st; at = &(*at)->next)
+	if (st->ring) {
+		pthread_mutex_lock(&st->dev->lock);
+		stream_drop(st, "destroyed");
+		for (at = &st->dev->streams; *at != st; at = &(*at)->next)
 			;
 		*at = st->next;
-		for (; st->head != st->tail; st->head++) {
-			struct stream_entry *e = &st->ring[st->head % STREAM_ENTRIES];
-
-			if (e->kind == ENTRY_RECORD)
-				event_complete(e->ev, e->seq, st->err ? st->err : -ECANCELED, st->err ? st->msg : msg);
-			if (e->kind == ENTRY_RECORD || e->kind == ENTRY_WAIT)
-				event_unref(e->ev);
-		}
-		pthread_cond_signal(&d->work); /* others may wait for those events */
-		pthread_mutex_unlock(&d->lock);
+		pthread_mutex_unlock(&st->dev->lock);
 		dn_free(st->ring);
 	}
 	dn_free(st);
@@ -363,11 +407,11 @@ static struct stream_entry *stream_slot(struct dn_stream *st, enum entry_kind ki
 {
 	struct stream_entry *e;
 
-	if (st->tail - st->head >= STREAM_ENTRIES) {
-		dn_fail(-EAGAIN, "stream %s: its queue is full (%u entries)", st->name, STREAM_ENTRIES);
+	if (st->tail - st->head >= st->entries) {
+		dn_fail(-EAGAIN, "stream %s: its queue is full (%u entries)", st->name, st->entries);
 		return NULL;
 	}
-	e = &st->ring[st->tail % STREAM_ENTRIES];
+	e = &st->ring[st->tail % st->entries];
 	memset(e, 0, sizeof(*e));
 	e->kind = kind;
 	return e;
@@ -376,7 +420,8 @@ static struct stream_entry *stream_slot(struct dn_stream *st, enum entry_kind ki
 static void stream_push(struct dn_stream *st)
 {
 	st->tail++;
-	pthread_cond_signal(&st->dev->work);
+	if (!st->dev->may_run || st->dev->n_waiting) /* who holds work back looks by the clock */
+		pthread_cond_signal(&st->dev->work);
 }
 
 /* behind what is queued already; the error of a stream that has failed */
@@ -408,10 +453,10 @@ static int stream_bytes(struct dn_stream *st, void *dst, const void *src, size_t
 	return stream_queue(st, &e);
 }
 
-/* a COMM stream queues it, unless one of its own tasks asks */
+/* where there is a queue it queues, unless one of its own tasks asks */
 static bool stream_queues(struct dn_stream *st)
 {
-	return st->kind == DN_STREAM_COMM && !pthread_equal(pthread_self(), st->dev->thread);
+	return st->ring && !pthread_equal(pthread_self(), st->dev->thread);
 }
 
 int stream_copy(struct dn_stream *st, void *dst, const void *src, size_t bytes)
@@ -452,9 +497,10 @@ int stream_sync(struct dn_stream *st)
 	int64_t start, deadline = 0;
 	int err = 0;
 
-	if (st->kind != DN_STREAM_COMM)
+	if (!st->ring)
 		return 0;
 	pthread_mutex_lock(&d->lock);
+	host_waits(d, true);
 	goal = st->tail;
 	head = st->head;
 	start = dn_now_ns();
@@ -471,6 +517,7 @@ int stream_sync(struct dn_stream *st)
 			break;
 		}
 	}
+	host_waits(d, false);
 	if (st->err)
 		err = dn_fail(st->err, "%s", st->msg);
 	else if (st->head < goal)
@@ -483,12 +530,19 @@ int stream_sync(struct dn_stream *st)
 
 /* --- events --- */
 
-int stream_event_create(struct dn_device *dev, const char *name, struct dn_event **out)
+int stream_event_create(struct dn_device *dev, const char *name, int records, struct dn_event **out)
 {
-	struct dn_event *ev = dn_zalloc(sizeof(*ev));
+	struct dn_event *ev;
+	int words;
 
+	if (records < 1 || records > MAX_ENTRIES)
+		return dn_fail(-EINVAL, "event %s: %d records in flight, must be 1 to %d", name, records, MAX_ENTRIES);
+	words = (records + 63) / 64;
+	ev = dn_zalloc(sizeof(*ev) + sizeof(ev->later[0]) * (size_t)words);
 	if (!ev)
 		return -ENOMEM;
+	ev->records = records;
+	ev->words = words;
 	ev->dev = (struct host_device *)dev;
 	snprintf(ev->name, sizeof(ev->name), "%s", name ? name : "?");
 	*out = ev;
@@ -518,10 +572,10 @@ int stream_event_record(struct dn_event *ev, struct dn_stream *st)
 	if (st->dev != d)
 		return dn_fail(-EINVAL, "event %s: stream %s belongs to another device", ev->name, st->name);
 	pthread_mutex_lock(&d->lock);
-	if (ev->recorded - ev->base >= EVENT_WINDOW) {
-		err = dn_fail(-EAGAIN, "event %s: %u records are in flight, at most %u may be", ev->name,
-			      (unsigned)(ev->recorded - ev->base), EVENT_WINDOW);
-	} else if (st->kind == DN_STREAM_COMPUTE) {
+	if (ev->recorded - ev->base >= (uint64_t)ev->records) {
+		err = dn_fail(-EAGAIN, "event %s: %d records are in flight, at most %d may be", ev->name,
+			      (int)(ev->recorded - ev->base), ev->records);
+	} else if (!stream_queues(st)) {
 		ev->recorded++;
 		event_complete(ev, ev->recorded, 0, "");
 		pthread_cond_signal(&d->work);
@@ -549,7 +603,7 @@ int stream_wait(struct dn_stream *st, struct dn_event *ev)
 	if (st->dev != d)
 		return dn_fail(-EINVAL, "event %s: stream %s belongs to another device", ev->name, st->name);
 	pthread_mutex_lock(&d->lock);
-	if (st->kind == DN_STREAM_COMPUTE) {
+	if (!st->ring) {
 		err = event_wait_locked(ev);
 	} else if (st->err) {
 		err = dn_fail(st->err, "%s", st->msg);

@@ -17,7 +17,11 @@ struct host_device {
 	uint64_t moves;		   /* entries of all streams that have ended */
 	int64_t timeout_ms;	   /* of later tasks and waits, 0 = none */
 	int64_t waited_ns;	   /* by compute streams and hosts for events */
-	struct dn_stream *streams; /* COMM streams, in order of creation */
+	struct dn_stream *streams; /* those with queues, in order of creation */
+	int n_waiting;		   /* hosts that wait for an event or a stream */
+	/* may the head of @st be looked at now? Asked with the lock held; NULL = always. A device whose work shall be late or in
+	 * an order of its own says no for a while; it must not say no for ever. */
+	bool (*may_run)(struct host_device *d, const struct dn_stream *st);
 };
 
 struct stream_entry;
@@ -26,11 +30,12 @@ struct dn_stream {
 	struct host_device *dev; /* const after create, as kind and name */
 	enum dn_stream_kind kind;
 	char name[48];
-	struct dn_stream *next;	   /* all below: dev->lock; COMM streams only */
-	struct stream_entry *ring; /* STREAM_ENTRIES; the progress thread alone changes a started head */
+	unsigned entries;	   /* of the ring */
+	struct stream_entry *ring; /* NULL: no queue, work runs in the caller */
+	struct dn_stream *next;	   /* all below and the ring: dev->lock; the progress thread alone changes a started head */
 	uint64_t head, tail;	   /* entries ended and queued so far */
 	bool busy;		   /* the progress thread runs its head, without the lock */
-	bool dying;		   /* destroy has begun: do not touch */
+	bool dying;		   /* somebody waits for busy to end */
 	int err;		   /* the first failure, sticks */
 	char msg[STREAM_MSG];
 };
@@ -48,9 +53,12 @@ int64_t stream_waited_ns(const struct dn_device *dev);
 /* stream.c */
 int stream_copy(struct dn_stream *st, void *dst, const void *src, size_t bytes);
 int stream_zero(struct dn_stream *st, void *dst, size_t bytes);
-int stream_create(struct dn_device *dev, enum dn_stream_kind kind, const char *name, struct dn_stream **out);
+int stream_create(struct dn_device *dev, enum dn_stream_kind kind, const char *name, int entries, struct dn_stream **out);
+/** stream_create_queue() - of any kind, with a queue of its own; entries -1: none */
+int stream_create_queue(struct dn_device *dev, enum dn_stream_kind kind, const char *name, int entries, struct dn_stream **out);
+void stream_abort(struct dn_stream *st);
 void stream_destroy(struct dn_stream *st);
-int stream_event_create(struct dn_device *dev, const char *name, struct dn_event **out);
+int stream_event_create(struct dn_device *dev, const char *name, int records, struct dn_event **out);
 void stream_event_destroy(struct dn_event *ev);
 int stream_event_record(struct dn_event *ev, struct dn_stream *st);
 int stream_wait(struct dn_stream *st, struct dn_event *ev);

@@ -40,6 +40,7 @@ const struct dn_backend dn_backend_ref = {
 	.copy = stream_copy,
 	.zero = stream_zero,
 	.stream_create = stream_create,
+	.stream_abort = stream_abort,
 	.stream_destroy = stream_destroy,
 	.set_timeout = stream_set_timeout,
 	.event_create = stream_event_create,
