@@ -377,7 +377,7 @@ static const struct dn_store_ops store_ops = {
 
 static int before_forward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
-	return fsdp_runtime_before_forward(&((struct fsdp_store *)self)->rt, b->index, pass->phase == DN_TRAIN);
+	return fsdp_runtime_before_forward(&((struct fsdp_store *)self)->rt, b->index, pass->phase);
 }
 
 static int after_forward(void *self, struct dn_block *b, const struct dn_pass *pass)
@@ -395,11 +395,17 @@ static int after_backward(void *self, struct dn_block *b, const struct dn_pass *
 	return fsdp_runtime_after_backward(&((struct fsdp_store *)self)->rt, b->index);
 }
 
+static int exchange(void *self, struct dn_layer *l, bool backward, float *x, int64_t n)
+{
+	return fsdp_runtime_exchange(&((struct fsdp_store *)self)->rt, l->index, backward, x, n);
+}
+
 static const struct dn_hooks store_hooks = {
 	.before_forward = before_forward,
 	.after_forward = after_forward,
 	.before_backward = before_backward,
 	.after_backward = after_backward,
+	.exchange = exchange,
 };
 
 int fsdp_store_attach(struct dn_net *net, struct fsdp_mesh *mesh, const struct fsdp_plan *plan)
