@@ -10,7 +10,6 @@ WERROR ?= 0
 V ?= 0
 NP ?= 1 2 3 4
 PREFIX ?= /usr/local
-VERSION := 0.1.0
 
 ifneq ($(filter-out 0 1,$(ASAN) $(TSAN) $(WERROR) $(V)),)
 $(error switches are 0 or 1: ASAN=$(ASAN) TSAN=$(TSAN) WERROR=$(WERROR) V=$(V))
@@ -43,10 +42,10 @@ ifneq ($(shell grep -so '"$(HEADERS_HASH)"' $(HEADERS_H)),"$(HEADERS_HASH)")
 $(shell printf '/* Made by make: a hash of the headers that plugin.h includes. */\n#define DN_HEADERS "%s"\n' $(HEADERS_HASH) > $(HEADERS_H).tmp && \
 	mv $(HEADERS_H).tmp $(HEADERS_H))
 endif
-WARN := -Wall -Wextra -Wshadow -Wvla -Wmissing-prototypes -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
+WARN := -Wall -Wextra -Wshadow -Wvla -Wpointer-arith -Wmissing-prototypes -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
 OPT := -O2 -ftree-vectorize -g -fno-omit-frame-pointer
 CFLAGS_ALL := -std=gnu11 $(WARN) $(OPT) -fPIC -fvisibility=hidden -fopenmp -ffp-contract=off -fno-trapping-math -march=x86-64-v2 \
-	-Isrc -DDN_VERSION='"$(VERSION)"'
+	-Isrc
 ifeq ($(ASAN),1)
 CFLAGS_ALL += -fsanitize=address,undefined -fno-sanitize-recover=undefined
 LDFLAGS_ALL += -fsanitize=address,undefined
@@ -157,7 +156,7 @@ $(B)/tests/mpi/test_%: $(B)/obj/tests/mpi/test_%.o $(fsdp_OBJ) $(LIB)
 
 tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) ## build the test programs without running them
 
-test: all tests ## build and run all suites; T=word only those with word in their name; NP="1 2 3 4" numbers of ranks
+test: all tests ## build and run all suites; T=word only those with a word in their name (T="one two"); NP="1 2 3 4" numbers of ranks
 	$(Q)NP="$(NP)" scripts/run-suites.sh $(B) $(T)
 
 check-all: ## set-up, build and every test, as scripts/test.sh does
@@ -172,7 +171,7 @@ asan: ## build/asan: program and plugins with AddressSanitizer and UndefinedBeha
 test-asan: ## all suites over build/asan
 	$(Q)ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0 \
 		UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) --no-print-directory ASAN=1 NP="$(if $(filter file,$(origin NP)),1 2,$(NP))" \
-		T=$(T) test
+		T="$(T)" test
 
 tsan: ## build/tsan: program and plugins with ThreadSanitizer
 	$(Q)$(MAKE) --no-print-directory TSAN=1 all
@@ -182,7 +181,7 @@ test-long: all tests ## ranks stopped and killed at MOMENTS=30 moments of each k
 	$(Q)MOMENTS="$(MOMENTS)" LIMIT=7200 NP="$(NP)" scripts/run-suites.sh $(B) mpi/test_moments
 
 test-tsan: ## the suites that need no launcher over build/tsan (OpenMP's own runtime is not instrumented: one thread)
-	$(Q)OMP_NUM_THREADS=1 $(MAKE) --no-print-directory TSAN=1 NP= T=$(T) test
+	$(Q)OMP_NUM_THREADS=1 $(MAKE) --no-print-directory TSAN=1 NP= T="$(T)" test
 
 # Fuzzing: a program a reader of files, with seeds that it makes itself. FUZZ_SECONDS each; what fails stays in build/fuzz.
 FUZZ_SECONDS ?= 60
@@ -191,7 +190,7 @@ FUZZ_BIN := $(patsubst tests/fuzz/fuzz_%.c,$(FUZZ_DIR)/fuzz_%,$(wildcard tests/f
 # The readers run over the reference backend: cpu is left out, fuzz_net.h fills the gap.
 FUZZ_SRC := $(filter-out src/cli/% src/plugin/% src/backend/cpu/%,$(LIB_SRC))
 FUZZ_OBJ := $(FUZZ_SRC:%.c=$(FUZZ_DIR)/obj/%.o)
-FUZZ_FLAGS := -std=gnu11 -g -O1 -march=x86-64-v2 -ffp-contract=off -Isrc -Itests/fuzz -DDN_VERSION='"$(VERSION)"' \
+FUZZ_FLAGS := -std=gnu11 -g -O1 -march=x86-64-v2 -ffp-contract=off -Isrc -Itests/fuzz \
 	-fsanitize=address,undefined -fno-sanitize-recover=undefined
 FUZZ_LIBS := -lcjson -lxxhash -lz -ldl -lpthread -lm
 $(FUZZ_DIR)/obj/%.o: %.c
@@ -210,14 +209,14 @@ fuzz: $(FUZZ_BIN) ## build the fuzzers with clang and let each run for FUZZ_SECO
 
 SRC_ALL := $(wildcard src/*/*.[ch] src/*/*/*.[ch] plugins/*/*.[ch] plugins/*/*/*.[ch] tests/*.[ch] tests/*/*.[ch])
 TIDY_SRC := $(wildcard src/*/*.c src/*/*/*.c plugins/*/*.c plugins/*/*/*.c)
-TIDY_FLAGS := -std=gnu11 -fopenmp -Isrc -Iplugins/fsdp $(fsdp_CFLAGS) -D_GNU_SOURCE -DDN_VERSION=\"x\"
+TIDY_FLAGS := -std=gnu11 -fopenmp -Isrc -Iplugins/fsdp $(fsdp_CFLAGS) -D_GNU_SOURCE
 TIDY_BARE := src/base/status.c src/base/group.c        # define what scripts/tidy-models.h replaces
 
 tidy: ## cppcheck, clang-tidy and the include rules; ends with an error on any finding
 	$(Q)command -v cppcheck clang-tidy > /dev/null || { echo "tidy: run scripts/setup.sh --tidy" >&2; exit 1; }
 	$(Q)scripts/check-includes.sh
 	$(Q)cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
-		--suppressions-list=.cppcheck -j $(shell nproc) -Isrc -Iplugins/fsdp -DDN_VERSION='"x"' $(TIDY_SRC)
+		--suppressions-list=.cppcheck -j $(shell nproc) -Isrc -Iplugins/fsdp $(TIDY_SRC)
 	$(Q)clang-tidy --quiet $(TIDY_BARE) -- $(TIDY_FLAGS) 2> /dev/null
 	$(Q)printf '%s\n' $(filter-out $(TIDY_BARE),$(TIDY_SRC)) | xargs -P $(shell nproc) -n 6 sh -c 'clang-tidy --quiet "$$@" -- \
 		$(TIDY_FLAGS) -include scripts/tidy-models.h 2> /dev/null' sh

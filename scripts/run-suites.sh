@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the built test suites one after the other and prints a table; status 1 when one fails.
-# usage: NP="1 2" scripts/run-suites.sh BUILD [WORD]    WORD: only suites with it in their name
+# usage: NP="1 2" scripts/run-suites.sh BUILD [WORD...]    WORD: only suites with one of them in their name
 #   BUILD/tests/test_*, BUILD/tests/NAME/test_*   CUnit programs, one process
 #   BUILD/tests/mpi/test_*                        CUnit programs, at every number of ranks in NP
 #   tests/NAME/test_*.sh, tests/golden/*.sh       scripts over BUILD's program ($DARKNET); those with ranks only when NP is not empty
@@ -9,7 +9,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 
 build=$1
-word=${2:-}
+words=("${@:2}")
 np=${NP-1 2 3 4}
 limit=${LIMIT:-600}
 export NP=$np
@@ -24,13 +24,20 @@ table=()
 failed=0
 ran=0
 
+wanted() { # whether a word is part of NAME, or there are none
+	local word
+	for word in "${words[@]}"; do
+		case $1 in
+		*"$word"*) return 0 ;;
+		esac
+	done
+	[ ${#words[@]} -eq 0 ]
+}
+
 suite() { # suite NAME COMMAND...
 	local name=$1 begin end status verdict
 	shift
-	case $name in
-	*"$word"*) ;;
-	*) return ;;
-	esac
+	wanted "$name" || return
 	ran=$((ran + 1))
 	echo "== $name"
 	begin=$(date +%s)
@@ -74,7 +81,7 @@ done
 echo
 printf '%s\n' ${table[@]+"${table[@]}"}
 if [ $ran -eq 0 ]; then
-	echo "suites: none has \"$word\" in its name" >&2
+	echo "suites: none has one of these in its name: ${words[*]}" >&2
 	exit 1
 fi
 echo "suites: $ran run, $failed failed"

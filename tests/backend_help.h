@@ -54,6 +54,27 @@ __attribute__((unused)) static float *copy_of(const float *x, int64_t n)
 	return p;
 }
 
+/* of floats in plain layout */
+__attribute__((unused)) static struct dn_tensor t4(int64_t n, int64_t c, int64_t h, int64_t w)
+{
+	struct dn_tensor t = { 0 };
+
+	CHECK_OK_FATAL(dn_tensor_init(&t, "test", DN_F32, n, c, h, w));
+	return t;
+}
+
+/* one softmax, made for this call */
+__attribute__((unused)) static int softmax_once(const struct rig *r, const struct dn_softmax_desc *d, const float *x, float *y)
+{
+	struct dn_softmax *sm = NULL;
+	int err = r->be->softmax_create(r->dev, d, &sm);
+
+	if (!err)
+		err = r->be->softmax_forward(r->st, sm, x, y);
+	r->be->softmax_destroy(sm);
+	return err;
+}
+
 struct conv_case {
 	int64_t n, c, h, w, k, size, stride, pad, dilation, groups;
 };
@@ -62,11 +83,9 @@ __attribute__((unused)) static struct dn_conv_desc conv_desc(const struct conv_c
 {
 	int64_t span = (t->size - 1) * t->dilation + 1;
 	struct dn_conv_desc d = {
-		.n = t->n,
-		.c = t->c,
-		.h = t->h,
-		.w = t->w,
-		.k = t->k,
+		.x = t4(t->n, t->c, t->h, t->w),
+		.y = t4(t->n, t->k, (t->h + 2 * t->pad - span) / t->stride + 1, (t->w + 2 * t->pad - span) / t->stride + 1),
+		.weights = DN_F32,
 		.groups = t->groups,
 		.size = t->size,
 		.stride = t->stride,
@@ -75,8 +94,6 @@ __attribute__((unused)) static struct dn_conv_desc conv_desc(const struct conv_c
 		.bias = bias,
 		.act = act,
 		.train = train,
-		.oh = (t->h + 2 * t->pad - span) / t->stride + 1,
-		.ow = (t->w + 2 * t->pad - span) / t->stride + 1,
 	};
 	return d;
 }

@@ -49,9 +49,10 @@ static void cpu_leaves_the_callers_thread_count_alone(void)
 {
 	struct rig cpu = rig_open("cpu", 3);
 	int before = omp_get_max_threads();
+	const struct dn_gemm_desc square = dn_gemm_dense(false, false, 2, 2, 2, 0);
 	float a[4] = { 1, 2, 3, 4 }, c[4];
 
-	CHECK_OK(cpu.be->gemm(cpu.st, false, false, 2, 2, 2, 1, a, 2, a, 2, 0, c, 2));
+	CHECK_OK(cpu.be->gemm(cpu.st, &square, a, a, c));
 	CHECK_EQ(omp_get_max_threads(), before);
 	CU_ASSERT(c[0] == 7 && c[1] == 10 && c[2] == 15 && c[3] == 22);
 	rig_close(&cpu);

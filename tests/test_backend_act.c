@@ -59,18 +59,19 @@ static void activations_have_their_tabled_values(void)
 		struct rig r = rig_open((*b)->name, 1);
 
 		for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+			const struct dn_tensor one = t4(1, 1, 1, 1);
 			float y = t[i].x, of, dy = 2, want = 2 * t[i].slope, bias = .5f, with = t[i].x - .5f, nan = NAN;
 
-			CHECK_OK(r.be->bias_act(r.st, 1, 1, 1, &y, NULL, t[i].act));
+			CHECK_OK(r.be->bias_act(r.st, &one, &y, NULL, t[i].act));
 			if (fabsf(y - t[i].y) > 2e-6f || isnan(y)) /* constants of .1 and the like are rounded once more */
 				fprintf(stderr, "%s %s(%g)\n", (*b)->name, dn_act_name(t[i].act), (double)t[i].x);
 			CHECK_CLOSE(&y, &t[i].y, 1, 2e-6);
-			CHECK_OK(r.be->bias_act(r.st, 1, 1, 1, &with, &bias, t[i].act));
+			CHECK_OK(r.be->bias_act(r.st, &one, &with, &bias, t[i].act));
 			CHECK_CLOSE(&with, &t[i].y, 1, 2e-6);
 			of = dn_act_of_input(t[i].act) ? t[i].x : y;
-			CHECK_OK(r.be->act_backward(r.st, t[i].act, 1, &of, &dy));
+			CHECK_OK(r.be->act_backward(r.st, &one, t[i].act, &of, &dy));
 			CHECK_CLOSE(&dy, &want, 1, 2e-6);
-			CHECK_OK(r.be->bias_act(r.st, 1, 1, 1, &nan, NULL, t[i].act));
+			CHECK_OK(r.be->bias_act(r.st, &one, &nan, NULL, t[i].act));
 			CU_ASSERT(isnan(nan));
 		}
 		rig_close(&r);
@@ -84,7 +85,8 @@ static void bias_and_activation_of_cpu_equal_ref(void)
 
 	for (size_t s = 0; s < sizeof(shape) / sizeof(shape[0]); s++)
 		for (int a = 0; a < DN_ACTS; a++) {
-			int64_t n = shape[s][0], c = shape[s][1], hw = shape[s][2], all = n * c * hw;
+			int64_t c = shape[s][1], all = shape[s][0] * c * shape[s][2];
+			const struct dn_tensor t = t4(shape[s][0], c, 1, shape[s][2]);
 			float *x0 = randoms(all, 1), *b = randoms(c, 2), *g0 = randoms(all, 3), *db0 = floats(c),
 			      *db1 = floats(c);
 			float *x1, *g1;
@@ -93,14 +95,14 @@ static void bias_and_activation_of_cpu_equal_ref(void)
 				x0[i] *= 6;
 			x1 = copy_of(x0, all);
 			g1 = copy_of(g0, all);
-			CHECK_OK(ref.be->bias_act(ref.st, n, c, hw, x0, a % 3 ? b : NULL, (enum dn_act)a));
-			CHECK_OK(cpu.be->bias_act(cpu.st, n, c, hw, x1, a % 3 ? b : NULL, (enum dn_act)a));
+			CHECK_OK(ref.be->bias_act(ref.st, &t, x0, a % 3 ? b : NULL, (enum dn_act)a));
+			CHECK_OK(cpu.be->bias_act(cpu.st, &t, x1, a % 3 ? b : NULL, (enum dn_act)a));
 			CHECK_CLOSE(x1, x0, all, 1e-6); /* a few last bits of expf and its kin */
-			CHECK_OK(ref.be->act_backward(ref.st, (enum dn_act)a, all, x0, g0));
-			CHECK_OK(cpu.be->act_backward(cpu.st, (enum dn_act)a, all, x0, g1));
+			CHECK_OK(ref.be->act_backward(ref.st, &t, (enum dn_act)a, x0, g0));
+			CHECK_OK(cpu.be->act_backward(cpu.st, &t, (enum dn_act)a, x0, g1));
 			CHECK_CLOSE(g1, g0, all, 1e-6);
-			CHECK_OK(ref.be->bias_backward(ref.st, n, c, hw, g0, db0));
-			CHECK_OK(cpu.be->bias_backward(cpu.st, n, c, hw, g0, db1));
+			CHECK_OK(ref.be->bias_backward(ref.st, &t, g0, db0, false));
+			CHECK_OK(cpu.be->bias_backward(cpu.st, &t, g0, db1, false));
 			CHECK_CLOSE(db1, db0, c, 1e-6);
 			dn_free(x0);
 			dn_free(x1);
@@ -120,11 +122,11 @@ static void bn_of_cpu_equals_ref_by_both_rules(void)
 	static const int64_t shape[][3] = { { 2, 3, 7 }, { 4, 5, 49 }, { 16, 33, 1 }, { 3, 8, 1000 }, { 1, 2, 1 } };
 
 	for (int v = 0; v < 4 * 5; v++) {
-		struct dn_bn_desc d = { shape[v / 4][0], shape[v / 4][1], shape[v / 4][2], v & 1,
+		struct dn_bn_desc d = { t4(shape[v / 4][0], shape[v / 4][1], 1, shape[v / 4][2]), v & 1,
 					v & 2 ? DN_ACT_LEAKY : DN_ACT_LINEAR };
-		int64_t c = d.c, n = d.n * c * d.hw;
+		int64_t c = d.x.c, n = dn_tensor_count(&d.x);
 		/* one value a channel has variance 0: gradients are differences of equal numbers over 3e-3 */
-		bool single = d.n * d.hw == 1;
+		bool single = d.x.n * dn_tensor_plane(&d.x) == 1;
 		float *x = randoms(n, 1), *s = randoms(c, 2), *b = randoms(c, 3), *dy = randoms(n, 4);
 		float *y0 = floats(n), *y1 = floats(n), *m0 = floats(c), *m1 = floats(c), *v0 = floats(c), *v1 = floats(c);
 		float *dx0 = randoms(n, 5), *dx1 = randoms(n, 5), *ds0 = floats(c), *ds1 = floats(c), *db0 = floats(c),
@@ -142,8 +144,8 @@ static void bn_of_cpu_equals_ref_by_both_rules(void)
 		CHECK_CLOSE(y1, y0, n, 2e-6);
 		for (int frozen = 0; frozen < 2; frozen++)
 			for (int acc = 0; acc < 2; acc++) {
-				CHECK_OK(ref.be->bn_backward(ref.st, &d, frozen, x, m0, v0, s, dy, dx0, acc, ds0, db0));
-				CHECK_OK(cpu.be->bn_backward(cpu.st, &d, frozen, x, m0, v0, s, dy, dx1, acc, ds1, db1));
+				CHECK_OK(ref.be->bn_backward(ref.st, &d, frozen, x, m0, v0, s, dy, dx0, acc, ds0, db0, false));
+				CHECK_OK(cpu.be->bn_backward(cpu.st, &d, frozen, x, m0, v0, s, dy, dx1, acc, ds1, db1, false));
 				if (!single) {
 					CHECK_CLOSE(dx1, dx0, n, 5e-6);
 					CHECK_CLOSE(ds1, ds0, c, 2e-6);
@@ -154,10 +156,10 @@ static void bn_of_cpu_equals_ref_by_both_rules(void)
 			}
 		/* dx may be dy itself, or not wanted */
 		in_place = copy_of(dy, n);
-		CHECK_OK(cpu.be->bn_backward(cpu.st, &d, false, x, m0, v0, s, in_place, in_place, false, ds1, db1));
-		CHECK_OK(cpu.be->bn_backward(cpu.st, &d, false, x, m0, v0, s, dy, dx1, false, ds1, db1));
+		CHECK_OK(cpu.be->bn_backward(cpu.st, &d, false, x, m0, v0, s, in_place, in_place, false, ds1, db1, false));
+		CHECK_OK(cpu.be->bn_backward(cpu.st, &d, false, x, m0, v0, s, dy, dx1, false, ds1, db1, false));
 		CHECK_BITS(in_place, dx1, (size_t)n * 4);
-		CHECK_OK(cpu.be->bn_backward(cpu.st, &d, false, x, m0, v0, s, dy, NULL, false, ds1, db1));
+		CHECK_OK(cpu.be->bn_backward(cpu.st, &d, false, x, m0, v0, s, dy, NULL, false, ds1, db1, false));
 		float *all[] = { x, s, b, dy, y0, y1, m0, m1, v0, v1, dx0, dx1, ds0, ds1, db0, db1, in_place };
 		for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 			dn_free(all[i]);
@@ -171,7 +173,7 @@ static void bn_legacy_follows_the_darknet_formulas(void)
 	/* x = 1, 2, 4, 9: mean 4, squares 38; variance 38/3; divisor sqrt(38/3) + 1e-6 */
 	const float x[] = { 1, 2, 4, 9 }, dy[] = { .5f, -1, 2, .25f };
 	const float scale = 2, bias = .5f;
-	const struct dn_bn_desc d = { 2, 1, 2, true, DN_ACT_LINEAR };
+	const struct dn_bn_desc d = { t4(2, 1, 1, 2), true, DN_ACT_LINEAR };
 	double v = 38. / 3, root = sqrt(v + 1e-5), sum = 0, sum_x = 0;
 
 	for (int i = 0; i < 4; i++) {
@@ -188,7 +190,7 @@ static void bn_legacy_follows_the_darknet_formulas(void)
 		for (int i = 0; i < 4; i++)
 			want[i] = (float)(2 * ((double)x[i] - 4) / (sqrt(v) + 1e-6) + .5);
 		CHECK_CLOSE(y, want, 4, 1e-6);
-		CHECK_OK(r.be->bn_backward(r.st, &d, false, x, &mean, &var, &scale, dy, dx, false, &ds, &db));
+		CHECK_OK(r.be->bn_backward(r.st, &d, false, x, &mean, &var, &scale, dy, dx, false, &ds, &db, false));
 		for (int i = 0; i < 4; i++) {
 			double dmean = -2 * sum / root, dvar = -.5 * pow(v + 1e-5, -1.5) * 2 * sum_x;
 
@@ -205,8 +207,8 @@ static void channel_sums_do_not_depend_on_threads(void)
 {
 	struct rig one = rig_open("cpu", 1), three = rig_open("cpu", 3);
 	struct rig *r[] = { &one, &three };
-	const struct dn_bn_desc d = { 5, 7, 1003, false, DN_ACT_LINEAR };
-	int64_t n = d.n * d.c * d.hw;
+	const struct dn_bn_desc d = { t4(5, 7, 17, 59), false, DN_ACT_LINEAR };
+	int64_t n = dn_tensor_count(&d.x);
 	float *x = randoms(n, 1), s[7] = { 1, 2, 3, 4, 5, 6, 7 }, b[7] = { 0 }, m[2][7], v[2][7], db[2][7], *y[2], *delta[2];
 	double loss[2];
 
@@ -214,8 +216,8 @@ static void channel_sums_do_not_depend_on_threads(void)
 		y[i] = floats(n);
 		delta[i] = floats(n);
 		CHECK_OK(r[i]->be->bn_forward_train(r[i]->st, &d, x, s, b, m[i], v[i], y[i]));
-		CHECK_OK(r[i]->be->bias_backward(r[i]->st, d.n, d.c, d.hw, x, db[i]));
-		CHECK_OK(r[i]->be->cost(r[i]->st, DN_COST_SSE, n, x, y[i], delta[i], &loss[i]));
+		CHECK_OK(r[i]->be->bias_backward(r[i]->st, &d.x, x, db[i], false));
+		CHECK_OK(r[i]->be->cost(r[i]->st, DN_COST_SSE, &d.x, x, &d.x, y[i], delta[i], &loss[i]));
 	}
 	CHECK_BITS(m[0], m[1], sizeof(m[0]));
 	CHECK_BITS(v[0], v[1], sizeof(v[0]));

@@ -52,8 +52,8 @@ static const struct conv_case conv_cases[] = {
 static void conv_compare(const struct rig *cpu, const struct rig *ref, const struct conv_case *t, bool bias, enum dn_act act)
 {
 	struct dn_conv_desc d = conv_desc(t, true, bias, act), di = conv_desc(t, false, bias, act);
-	int64_t nx = d.n * d.c * d.h * d.w, ny = d.n * d.k * d.oh * d.ow, nw = d.k * d.c / d.groups * d.size * d.size;
-	float *x = randoms(nx, 1), *w = randoms(nw, 2), *b = randoms(d.k, 3), *dy = randoms(ny, 4);
+	int64_t nx = dn_tensor_count(&d.x), ny = dn_tensor_count(&d.y), nw = d.y.c * d.x.c / d.groups * d.size * d.size;
+	float *x = randoms(nx, 1), *w = randoms(nw, 2), *b = randoms(d.y.c, 3), *dy = randoms(ny, 4);
 	float *y0 = floats(ny), *y1 = randoms(ny, 9), *dw0 = floats(nw), *dw1 = randoms(nw, 9);
 	float *dx0 = randoms(nx, 5), *dx1 = randoms(nx, 5);
 	struct dn_conv *c0 = NULL, *c1 = NULL, *ci = NULL;
@@ -63,13 +63,13 @@ static void conv_compare(const struct rig *cpu, const struct rig *ref, const str
 	CHECK_OK_FATAL(ref->be->conv_create(ref->dev, &d, &c0));
 	CHECK_OK_FATAL(cpu->be->conv_create(cpu->dev, &d, &c1));
 	CHECK_OK_FATAL(cpu->be->conv_create(cpu->dev, &di, &ci));
-	ws_bytes = cpu->be->conv_workspace_bytes(c1);
+	ws_bytes = cpu->be->conv_workspace_bytes(c1, false);
 	ws = fenced(ws_bytes);
 	CHECK_OK(ref->be->conv_forward(ref->st, c0, x, w, NULL, b, y0, NULL));
 	CHECK_OK(cpu->be->conv_forward(cpu->st, c1, x, w, NULL, b, y1, ws));
 	CHECK_CLOSE(y1, y0, ny, CONV_TOL);
-	CHECK_OK(ref->be->conv_backward_weights(ref->st, c0, x, dy, dw0, NULL));
-	CHECK_OK(cpu->be->conv_backward_weights(cpu->st, c1, x, dy, dw1, ws));
+	CHECK_OK(ref->be->conv_backward_weights(ref->st, c0, x, dy, dw0, false, NULL));
+	CHECK_OK(cpu->be->conv_backward_weights(cpu->st, c1, x, dy, dw1, false, ws));
 	CHECK_CLOSE(dw1, dw0, nw, CONV_TOL);
 	for (int acc = 1; acc >= 0; acc--) {
 		CHECK_OK(ref->be->conv_backward_data(ref->st, c0, dy, w, dx0, acc, NULL));
@@ -79,7 +79,7 @@ static void conv_compare(const struct rig *cpu, const struct rig *ref, const str
 	fence_check(ws, ws_bytes);
 	dn_free(ws);
 
-	ws_bytes = cpu->be->conv_workspace_bytes(ci);
+	ws_bytes = cpu->be->conv_workspace_bytes(ci, false);
 	ws = fenced(ws_bytes);
 	CHECK_OK(cpu->be->conv_forward(cpu->st, ci, x, w, NULL, b, y1, ws));
 	CHECK_CLOSE(y1, y0, ny, CONV_TOL);
@@ -92,7 +92,7 @@ static void conv_compare(const struct rig *cpu, const struct rig *ref, const str
 		CHECK_CLOSE(y1, y0, ny, CONV_TOL);
 		fence_check(packed, packed_bytes);
 	}
-	CHECK_FAILS(cpu->be->conv_backward_weights(cpu->st, ci, x, dy, dw1, ws), -EINVAL, "inference");
+	CHECK_FAILS(cpu->be->conv_backward_weights(cpu->st, ci, x, dy, dw1, false, ws), -EINVAL, "inference");
 	fence_check(ws, ws_bytes);
 	dn_free(ws);
 	dn_free(packed);
@@ -159,14 +159,14 @@ static void conv_does_not_hide_a_nan_behind_an_activation(void)
 	for (int a = 0; a < DN_ACTS; a++)
 		for (int s = 0; s < 2; s++) {
 			struct dn_conv_desc d = conv_desc(&shapes[s], true, true, (enum dn_act)a);
-			int64_t nx = d.n * d.c * d.h * d.w, ny = d.n * d.k * d.oh * d.ow;
-			float *x = randoms(nx, 1), *w = randoms(d.k * d.c * d.size * d.size, 2), *y = floats(ny);
-			float *b = randoms(d.k, 3);
+			int64_t nx = dn_tensor_count(&d.x), ny = dn_tensor_count(&d.y);
+			float *x = randoms(nx, 1), *w = randoms(d.y.c * d.x.c * d.size * d.size, 2), *y = floats(ny);
+			float *b = randoms(d.y.c, 3);
 			struct dn_conv *cv = NULL;
 			void *ws;
 
 			CHECK_OK_FATAL(cpu.be->conv_create(cpu.dev, &d, &cv));
-			ws = fenced(cpu.be->conv_workspace_bytes(cv));
+			ws = fenced(cpu.be->conv_workspace_bytes(cv, false));
 			w[(d.size * d.size) / 2] = NAN;
 			CHECK_OK(cpu.be->conv_forward(cpu.st, cv, x, w, NULL, b, y, ws));
 			if (!isnan(y[4]))
@@ -192,8 +192,8 @@ static void conv_repeats_its_bits(void)
 
 		for (int s = 0; s < 3; s++) {
 			struct dn_conv_desc d = conv_desc(&shapes[s], true, true, DN_ACT_LEAKY);
-			int64_t nx = d.n * d.c * d.h * d.w, ny = d.n * d.k * d.oh * d.ow, nw = d.k * d.c * d.size * d.size;
-			float *x = randoms(nx, 1), *w = randoms(nw, 2), *b = randoms(d.k, 3), *dy = randoms(ny, 4);
+			int64_t nx = dn_tensor_count(&d.x), ny = dn_tensor_count(&d.y), nw = d.y.c * d.x.c * d.size * d.size;
+			float *x = randoms(nx, 1), *w = randoms(nw, 2), *b = randoms(d.y.c, 3), *dy = randoms(ny, 4);
 			float *y[2], *dw[2], *dx[2];
 
 			for (int i = 0; i < 2; i++) { /* a new object and a new workspace each time */
@@ -204,10 +204,10 @@ static void conv_repeats_its_bits(void)
 				dw[i] = floats(nw);
 				dx[i] = floats(nx);
 				CHECK_OK_FATAL(cpu.be->conv_create(cpu.dev, &d, &cv));
-				ws = fenced(cpu.be->conv_workspace_bytes(cv));
+				ws = fenced(cpu.be->conv_workspace_bytes(cv, false));
 				for (int rep = 0; rep < 5; rep++) {
 					CHECK_OK(cpu.be->conv_forward(cpu.st, cv, x, w, NULL, b, y[i], ws));
-					CHECK_OK(cpu.be->conv_backward_weights(cpu.st, cv, x, dy, dw[i], ws));
+					CHECK_OK(cpu.be->conv_backward_weights(cpu.st, cv, x, dy, dw[i], false, ws));
 					CHECK_OK(cpu.be->conv_backward_data(cpu.st, cv, dy, w, dx[i], false, ws));
 					if (i) {
 						CHECK_BITS(y[1], y[0], (size_t)ny * 4);
@@ -246,13 +246,13 @@ static void conv_refuses_bad_shapes_with_a_reason(void)
 		bad.size = 11;
 		CHECK_FAILS(r.be->conv_create(r.dev, &bad, &cv), -EINVAL, "does not fit");
 		bad = d;
-		bad.ow = 7;
+		bad.y.w = 7;
 		CHECK_FAILS(r.be->conv_create(r.dev, &bad, &cv), -EINVAL, "must be 8x8");
 		bad = d;
-		bad.n = 0;
+		bad.x.n = 0;
 		CHECK_FAILS(r.be->conv_create(r.dev, &bad, &cv), -EINVAL, "positive");
 		bad = d;
-		bad.n = INT64_MAX / 2;
+		bad.x.n = bad.y.n = INT64_MAX / 2;
 		CHECK_EQ(r.be->conv_create(r.dev, &bad, &cv), -EOVERFLOW);
 		CU_ASSERT_PTR_NULL(cv);
 		rig_close(&r);
@@ -270,10 +270,10 @@ static void conv_passes_allocate_nothing_of_ours(void)
 	void *ws;
 
 	CHECK_OK_FATAL(cpu.be->conv_create(cpu.dev, &d, &cv));
-	ws = fenced(cpu.be->conv_workspace_bytes(cv));
+	ws = fenced(cpu.be->conv_workspace_bytes(cv, false));
 	allocs = dn_mem_n_allocs();
 	CHECK_OK(cpu.be->conv_forward(cpu.st, cv, x, w, NULL, b, y, ws));
-	CHECK_OK(cpu.be->conv_backward_weights(cpu.st, cv, x, y, dw, ws));
+	CHECK_OK(cpu.be->conv_backward_weights(cpu.st, cv, x, y, dw, false, ws));
 	CHECK_OK(cpu.be->conv_backward_data(cpu.st, cv, y, w, x, true, ws));
 	CHECK_EQ(dn_mem_n_allocs(), allocs);
 	cpu.be->conv_destroy(cv);

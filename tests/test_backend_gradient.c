@@ -53,9 +53,11 @@ static void conv_gradients_of_ref_are_finite_differences(void)
 
 	for (int s = 0; s < 2; s++) {
 		struct dn_conv_desc d = conv_desc(&shapes[s], true, true, DN_ACT_LINEAR);
-		int64_t nx = d.n * d.c * d.h * d.w, ny = d.n * d.k * d.oh * d.ow;
-		int64_t nw = d.k * d.c / d.groups * d.size * d.size;
-		struct conv_fd f = { &r, NULL, randoms(nx, 1), randoms(nw, 2), randoms(d.k, 3), floats(ny), randoms(ny, 4), ny };
+		int64_t nx = dn_tensor_count(&d.x), ny = dn_tensor_count(&d.y);
+		int64_t nw = d.y.c * d.x.c / d.groups * d.size * d.size;
+		struct conv_fd f = {
+			&r, NULL, randoms(nx, 1), randoms(nw, 2), randoms(d.y.c, 3), floats(ny), randoms(ny, 4), ny
+		};
 		float *dy = floats(ny), *got = floats(nx + nw), *want = floats(nx + nw);
 
 		CHECK_OK_FATAL(r.be->conv_create(r.dev, &d, &f.cv));
@@ -64,12 +66,12 @@ static void conv_gradients_of_ref_are_finite_differences(void)
 		CHECK_OK(r.be->conv_backward_data(r.st, f.cv, dy, f.w, got, false, NULL));
 		differences(f.x, nx, conv_loss, &f, want);
 		CHECK_CLOSE(got, want, nx, FD_TOL);
-		CHECK_OK(r.be->conv_backward_weights(r.st, f.cv, f.x, dy, got, NULL));
+		CHECK_OK(r.be->conv_backward_weights(r.st, f.cv, f.x, dy, got, false, NULL));
 		differences(f.w, nw, conv_loss, &f, want);
 		CHECK_CLOSE(got, want, nw, FD_TOL);
-		CHECK_OK(r.be->bias_backward(r.st, d.n, d.k, d.oh * d.ow, dy, got));
-		differences(f.b, d.k, conv_loss, &f, want);
-		CHECK_CLOSE(got, want, d.k, FD_TOL);
+		CHECK_OK(r.be->bias_backward(r.st, &d.y, dy, got, false));
+		differences(f.b, d.y.c, conv_loss, &f, want);
+		CHECK_CLOSE(got, want, d.y.c, FD_TOL);
 		r.be->conv_destroy(f.cv);
 		dn_free(f.x);
 		dn_free(f.w);
@@ -109,7 +111,7 @@ static void bn_gradients_of_ref_are_finite_differences(void)
 	for (int frozen = 0; frozen < 3; frozen++) { /* 2: legacy, which is exact with constant statistics only */
 		int64_t c = 3, n = 4 * c * 6;
 		struct bn_fd f = { &r,
-				   { 4, c, 6, frozen == 2, DN_ACT_LINEAR },
+				   { t4(4, c, 2, 3), frozen == 2, DN_ACT_LINEAR },
 				   frozen > 0,
 				   randoms(n, 1),
 				   randoms(c, 2),
@@ -128,7 +130,7 @@ static void bn_gradients_of_ref_are_finite_differences(void)
 			f.var[i] = .3f + (float)i;
 		}
 		bn_loss(&f);
-		CHECK_OK(r.be->bn_backward(r.st, &f.d, f.frozen, f.x, f.mean, f.var, f.scale, dy, dx, false, ds, db));
+		CHECK_OK(r.be->bn_backward(r.st, &f.d, f.frozen, f.x, f.mean, f.var, f.scale, dy, dx, false, ds, db, false));
 		differences(f.x, n, bn_loss, &f, want);
 		CHECK_CLOSE(dx, want, n, FD_TOL);
 		differences(f.scale, c, bn_loss, &f, want);
@@ -154,13 +156,13 @@ static double pool_loss(void *arg)
 	struct pool_fd *f = arg;
 
 	CHECK_OK(f->r->be->maxpool_forward(f->r->st, &f->d, f->x, f->y, f->index));
-	return dot(f->g, f->y, f->d.n * f->d.c * f->d.oh * f->d.ow);
+	return dot(f->g, f->y, dn_tensor_count(&f->d.y));
 }
 
 static void pool_gradients_of_ref_are_finite_differences(void)
 {
 	struct rig r = rig_open("ref", 1);
-	struct pool_fd f = { &r, { 1, 2, 6, 7, 3, 4, 3, 2, 2 }, floats(84), floats(24), randoms(24, 2), NULL };
+	struct pool_fd f = { &r, { t4(1, 2, 6, 7), t4(1, 2, 3, 4), 3, 2, 2 }, floats(84), floats(24), randoms(24, 2), NULL };
 	float dy[24], dx[84], want[84];
 
 	f.index = dn_alloc(24 * sizeof(int32_t));
@@ -186,11 +188,12 @@ struct ce_fd {
 
 static double ce_loss(void *arg)
 {
+	const struct dn_tensor t = t4(3, 5, 1, 1);
 	struct ce_fd *f = arg;
 	double loss = -1;
 
-	CHECK_OK(f->r->be->softmax(f->r->st, 3, 5, 1, f->x, f->y));
-	CHECK_OK(f->r->be->cost(f->r->st, DN_COST_SOFTMAX_CE, 15, f->y, f->t, f->delta, &loss));
+	CHECK_OK(softmax_once(f->r, &(struct dn_softmax_desc){ t, 1, NULL, 1 }, f->x, f->y));
+	CHECK_OK(f->r->be->cost(f->r->st, DN_COST_SOFTMAX_CE, &t, f->y, &t, f->t, f->delta, &loss));
 	return loss;
 }
 

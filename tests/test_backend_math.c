@@ -14,7 +14,7 @@ static void softmax_survives_large_inputs_and_uses_temperature(void)
 		want[0] = (float)(e2 / sum);
 		want[1] = (float)(e / sum);
 		want[2] = (float)(1 / sum);
-		CHECK_OK(r.be->softmax(r.st, 2, 3, 2, x, y));
+		CHECK_OK(softmax_once(&r, &(struct dn_softmax_desc){ t4(2, 3, 1, 1), 1, NULL, 2 }, x, y));
 		CHECK_CLOSE(y, want, 6, 2e-7);
 		rig_close(&r);
 	}
@@ -26,14 +26,15 @@ static void cost_sums_and_deltas_are_exact(void)
 
 	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++) {
 		struct rig r = rig_open((*b)->name, 1);
+		const struct dn_tensor four = t4(1, 4, 1, 1);
 		float delta[4];
 		const float want[] = { .5f, -.25f, 1, -1 };
 		double loss;
 
-		CHECK_OK(r.be->cost(r.st, DN_COST_SSE, 4, p, t, delta, &loss));
+		CHECK_OK(r.be->cost(r.st, DN_COST_SSE, &four, p, &four, t, delta, &loss));
 		CU_ASSERT(loss == .25 + .0625 + 1 + 1);
 		CHECK_BITS(delta, want, sizeof(want));
-		CHECK_OK(r.be->cost(r.st, DN_COST_SOFTMAX_CE, 4, p, t, delta, &loss));
+		CHECK_OK(r.be->cost(r.st, DN_COST_SOFTMAX_CE, &four, p, &four, t, delta, &loss));
 		CU_ASSERT(fabs(loss - (-log(.5) - log((double)FLT_MIN))) < 1e-12);
 		CHECK_BITS(delta, want, sizeof(want));
 		rig_close(&r);
@@ -57,7 +58,12 @@ static void softmax_losses_keep_their_digits_near_one_and_far_from_it(void)
 		double loss;
 
 		for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
-			CHECK_OK(r.be->softmax_loss(r.st, 1, 4, c[i].temperature, c[i].x, c[i].t, &loss));
+			const struct dn_softmax_desc d = { t4(1, 4, 1, 1), 1, NULL, c[i].temperature };
+			struct dn_softmax *sm = NULL;
+
+			CHECK_OK_FATAL(r.be->softmax_create(r.dev, &d, &sm));
+			CHECK_OK(r.be->softmax_loss(r.st, sm, c[i].x, &d.x, c[i].t, &loss));
+			r.be->softmax_destroy(sm);
 			if (fabs(loss - c[i].want) > 1e-12 * c[i].want)
 				fprintf(stderr, "%s, case %zu: %.15g\n", (*b)->name, i, loss);
 			CU_ASSERT(fabs(loss - c[i].want) <= 1e-12 * c[i].want);
@@ -79,14 +85,17 @@ static void gemm_of_cpu_equals_ref_in_every_orientation(void)
 			int64_t m = size[i][0], n = size[i][1], k = size[i][2];
 			bool ta = v & 1, tb = v & 2;
 			int64_t lda = (ta ? m : k) + 2, ldb = (tb ? k : n) + 1, ldc = n + 3;
+			const struct dn_gemm_desc d = {
+				ta, tb, m, n, k, .75f, beta[v / 4], lda, ldb, ldc, DN_F32, DN_F32, DN_F32
+			};
 			float *a = randoms((m + k) * (lda + 1), 1), *b = randoms((n + k + 1) * (ldb + 1), 2);
 			float *c0 = randoms(m * ldc, 3), *c1 = randoms(m * ldc, 3);
 
 			if (beta[v / 4] == 0)
 				for (int64_t j = 0; j < m * ldc; j++) /* must not be read */
 					c0[j] = c1[j] = j % ldc < n ? NAN : 7;
-			CHECK_OK(ref.be->gemm(ref.st, ta, tb, m, n, k, .75f, a, lda, b, ldb, beta[v / 4], c0, ldc));
-			CHECK_OK(cpu.be->gemm(cpu.st, ta, tb, m, n, k, .75f, a, lda, b, ldb, beta[v / 4], c1, ldc));
+			CHECK_OK(ref.be->gemm(ref.st, &d, a, b, c0));
+			CHECK_OK(cpu.be->gemm(cpu.st, &d, a, b, c1));
 			CHECK_CLOSE(c1, c0, m * ldc, 2e-6); /* float sums of 100 products */
 			dn_free(a);
 			dn_free(b);
@@ -106,7 +115,7 @@ static void shortcut_overlaps_as_darknet_does(void)
 		{ 1, 9, 9, 1, 3, 3, 2 }, { 2, 3, 3, 4, 7, 7, 4 }, { 4, 30, 30, 16, 30, 30, 16 },
 	};
 	/* source 4x4 onto 2x2: stride 2 */
-	const struct dn_shortcut_desc d = { 1, 4, 4, 1, 2, 2, 2, 3, 10 };
+	const struct dn_shortcut_desc d = { t4(1, 1, 4, 4), t4(1, 2, 2, 2), 3, 10 };
 	const float direct[] = { 1, 2, 3, 4, 5, 6, 7, 8 };
 	const float want[] = { 3, 26, 89, 112, 5, 6, 7, 8 };
 	float src[16], out[8];
@@ -116,11 +125,11 @@ static void shortcut_overlaps_as_darknet_does(void)
 		src[i] = (float)i;
 	CHECK_OK(ref.be->shortcut_forward(ref.st, &d, direct, src, out));
 	CHECK_BITS(out, want, sizeof(want));
-	bad.h1 = 2;
+	bad.src.h = 2;
 	CHECK_FAILS(cpu.be->shortcut_forward(cpu.st, &bad, direct, src, out), -EINVAL, "ratio");
 	for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
 		const int64_t *t = shape[i];
-		struct dn_shortcut_desc s = { t[0], t[1], t[2], t[3], t[4], t[5], t[6], .5f, 2 };
+		struct dn_shortcut_desc s = { t4(t[0], t[3], t[2], t[1]), t4(t[0], t[6], t[5], t[4]), .5f, 2 };
 		int64_t n1 = t[0] * t[1] * t[2] * t[3], n2 = t[0] * t[4] * t[5] * t[6];
 		float *a = randoms(n2, 1), *b = randoms(n1, 2), *y0 = floats(n2), *y1 = floats(n2), *g0 = randoms(n1, 3),
 		      *g1 = randoms(n1, 3);
@@ -157,15 +166,15 @@ static void rows_copies_and_counts_agree(void)
 			    sum[] = { 2, 4, 6 };
 		int64_t count = -1;
 
-		CHECK_OK(r.be->copy_rows(r.st, 2, 2, src, 3, dst, 4, false));
+		CHECK_OK(r.be->copy_rows(r.st, DN_F32, 2, 2, src, 3, dst, 4, false));
 		CHECK_BITS(dst, rows, sizeof(rows));
-		CHECK_OK(r.be->copy_rows(r.st, 2, 2, src, 3, dst, 4, true));
+		CHECK_OK(r.be->copy_rows(r.st, DN_F32, 2, 2, src, 3, dst, 4, true));
 		CHECK_BITS(dst, twice, sizeof(twice));
-		CHECK_OK(r.be->axpby(r.st, 3, .5f, src, 0, y));
+		CHECK_OK(r.be->axpby(r.st, DN_F32, 3, .5f, src, 0, y));
 		CHECK_BITS(y, half, sizeof(half));
-		CHECK_OK(r.be->axpby(r.st, 3, 1, src, 2, y));
+		CHECK_OK(r.be->axpby(r.st, DN_F32, 3, 1, src, 2, y));
 		CHECK_BITS(y, sum, sizeof(sum));
-		CHECK_OK(r.be->count_nonfinite(r.st, 7, odd, &count));
+		CHECK_OK(r.be->count_nonfinite(r.st, DN_F32, 7, odd, &count));
 		CHECK_EQ(count, 4);
 		CHECK_OK(r.be->copy(r.st, y, src + 1, sizeof(y)));
 		CHECK_BITS(y, src + 1, sizeof(y));
@@ -184,7 +193,7 @@ static void sgd_bits_do_not_depend_on_position(void)
 	const struct dn_sgd desc = { .lr_scale = 2, .momentum = .9, .decay = .0005 / 8 };
 	const struct dn_numbers num = { .rate = .04, .images = 8, .factor = 2 };
 
-	CHECK_OK(two.be->sgd(two.st, n, &desc, &num, ww, vv, g));
+	CHECK_OK(two.be->sgd(two.st, DN_F32, n, &desc, &num, ww, vv, g));
 	for (int64_t i = 0; i < n; i++) { /* the formula itself, rounded at every step */
 		volatile float a = .9f * v[i], b = .0005f * w[i], f = 2 * g[i], c = a + f, u = c - b, d = .01f * u, e = w[i] + d;
 
@@ -200,7 +209,7 @@ static void sgd_bits_do_not_depend_on_position(void)
 			memcpy(qw, w + at, (size_t)len * 4);
 			memcpy(qv, v + at, (size_t)len * 4);
 			memcpy(qg, g + at, (size_t)len * 4);
-			CHECK_OK(r->be->sgd(r->st, len, &desc, &num, qw, qv, qg));
+			CHECK_OK(r->be->sgd(r->st, DN_F32, len, &desc, &num, qw, qv, qg));
 			CHECK_BITS(qw, ww + at, (size_t)len * 4);
 			CHECK_BITS(qv, vv + at, (size_t)len * 4);
 			dn_free(pw);
@@ -242,6 +251,37 @@ static float explicit_tree(int n, const float *p)
 	}
 }
 
+/* parts in one piece of memory, and one of them (@own) elsewhere; out may be any of them */
+static void sum_tree_case(const struct rig *r, struct dn_stream *st, int64_t n, int parts, int own)
+{
+	const int64_t stride = n + 5;
+	float *others = randoms(stride * parts, 1), *mine = randoms(n, 2), *out = randoms(n, 77), *was = copy_of(out, n);
+	float *sum = floats(n), *added = floats(n);
+	const struct dn_parts p = { DN_F32, parts, own, mine, others, (size_t)stride * sizeof(float) };
+	float *last = own == parts - 1 ? mine : others + (own == parts ? parts - 1 : parts - 2) * stride;
+
+	for (int64_t j = 0; j < n; j++) {
+		float e[9];
+
+		for (int i = 0; i < parts; i++)
+			e[i] = i == own ? mine[j] : others[(i < own ? i : i - 1) * stride + j];
+		sum[j] = explicit_tree(parts, e);
+		added[j] = was[j] + sum[j];
+	}
+	CHECK_OK(r->be->sum_tree(st, n, &p, out, true));
+	CHECK_BITS(out, added, (size_t)n * 4);
+	CHECK_OK(r->be->sum_tree(st, n, &p, out, false));
+	CHECK_BITS(out, sum, (size_t)n * 4);
+	CHECK_OK(r->be->sum_tree(st, n, &p, last, false));
+	CHECK_BITS(last, sum, (size_t)n * 4);
+	dn_free(others);
+	dn_free(mine);
+	dn_free(out);
+	dn_free(was);
+	dn_free(sum);
+	dn_free(added);
+}
+
 static void sum_tree_adds_in_the_fixed_order(void)
 {
 	static const int64_t lengths[] = { 1, 511, 512, 513, 20001 };
@@ -254,35 +294,12 @@ static void sum_tree_adds_in_the_fixed_order(void)
 			CHECK_OK_FATAL(r.be->stream_create(r.dev, DN_STREAM_COMM, "reduce", 64, &comm));
 			st = kind ? comm : r.st;
 			for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++)
-				for (int parts = 1; parts <= 9; parts++) {
-					int64_t n = lengths[l];
-					float *p[9], *out = randoms(n, 77), *was = copy_of(out, n), *sum = floats(n),
-						     *added = floats(n);
-
-					for (int i = 0; i < parts; i++)
-						p[i] = randoms(n, (uint64_t)i);
-					for (int64_t j = 0; j < n; j++) {
-						float e[9];
-
-						for (int i = 0; i < parts; i++)
-							e[i] = p[i][j];
-						sum[j] = explicit_tree(parts, e);
-						added[j] = was[j] + sum[j];
-					}
-					CHECK_OK(r.be->sum_tree(st, n, parts, (const float *const *)p, out, true));
-					CHECK_BITS(out, added, (size_t)n * 4);
-					CHECK_OK(r.be->sum_tree(st, n, parts, (const float *const *)p, out, false));
-					CHECK_BITS(out, sum, (size_t)n * 4);
-					CHECK_OK(r.be->sum_tree(st, n, parts, (const float *const *)p, p[parts / 2], false));
-					CHECK_BITS(p[parts / 2], sum, (size_t)n * 4);
-					for (int i = 0; i < parts; i++)
-						dn_free(p[i]);
-					dn_free(out);
-					dn_free(was);
-					dn_free(sum);
-					dn_free(added);
-				}
-			CHECK_FAILS(r.be->sum_tree(st, 1, 0, NULL, NULL, false), -EINVAL, "parts");
+				for (int parts = 1; parts <= 9; parts++)
+					for (int own = 0; own <= parts; own += parts > 2 ? (parts + 1) / 2 : 1)
+						sum_tree_case(&r, st, lengths[l], parts, own);
+			CHECK_FAILS(r.be->sum_tree(st, 1, &(struct dn_parts){ .type = DN_F32 }, NULL, false), -EINVAL, "parts");
+			CHECK_FAILS(r.be->sum_tree(st, 1, &(struct dn_parts){ .type = DN_F32, .n = 2, .own = 3 }, NULL, false),
+				    -EINVAL, "own part 3");
 			r.be->stream_destroy(comm);
 			rig_close(&r);
 		}

@@ -1,55 +1,22 @@
 /* Ops of the other classifier layers: cpu against ref and itself on two threads, Adam bit by bit, bad descriptions. */
 #include <errno.h>
-#include "backend/backend.h"
-#include "base/rng.h"
-#include "check.h"
+#include "backend_help.h"
 
 enum { REF, CPU, CPU2, RIGS };
-
-struct rig {
-	const struct dn_backend *be;
-	struct dn_device *dev;
-	struct dn_stream *st;
-};
 
 static struct rig rigs[RIGS];
 
 static void rigs_open(void)
 {
-	for (int k = 0; k < RIGS; k++) {
-		struct rig *r = &rigs[k];
-
-		r->be = dn_backend_find(k == REF ? "ref" : "cpu");
-		CU_ASSERT_PTR_NOT_NULL_FATAL(r->be);
-		CHECK_OK_FATAL(r->be->open(DN_CPU(k == CPU2 ? 2 : 1), &r->dev));
-		CHECK_OK_FATAL(r->be->stream_create(r->dev, DN_STREAM_COMPUTE, "compute", 0, &r->st));
-	}
+	rigs[REF] = rig_open("ref", 1);
+	rigs[CPU] = rig_open("cpu", 1);
+	rigs[CPU2] = rig_open("cpu", 2);
 }
 
 static void rigs_close(void)
 {
-	for (int k = 0; k < RIGS; k++) {
-		rigs[k].be->stream_destroy(rigs[k].st);
-		rigs[k].be->close(rigs[k].dev);
-	}
-}
-
-static float *floats(int64_t n)
-{
-	float *p = dn_alloc_region(DN_MEM_HOST, (size_t)n * sizeof(*p));
-
-	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-	return p;
-}
-
-/* even over [-1, 1) */
-static float *randoms(int64_t n, uint64_t seed)
-{
-	float *p = floats(n);
-
-	for (int64_t i = 0; i < n; i++)
-		p[i] = (float)(2 * dn_rng_uniform(seed, 1, (uint64_t)i) - 1);
-	return p;
+	for (int k = 0; k < RIGS; k++)
+		rig_close(&rigs[k]);
 }
 
 /* One call of an op: fills out (which starts as random numbers), reads x and z. */
@@ -83,15 +50,17 @@ static void compare(call_fn fn, const void *arg, int64_t n_x, int64_t n_z, int64
 static int call_upsample(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
 	const int64_t *s = arg;
+	const struct dn_tensor t = t4(1, s[0], s[1], s[2]);
 
-	return r->be->upsample(r->st, s[0], s[1], s[2], s[3], .7f, x, out, acc);
+	return r->be->upsample(r->st, &t, s[3], .7f, x, out, acc);
 }
 
 static int call_block_sum(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
 	const int64_t *s = arg;
+	const struct dn_tensor t = t4(1, s[0], s[1], s[2]);
 
-	return r->be->block_sum(r->st, s[0], s[1], s[2], s[3], .7f, x, out, acc);
+	return r->be->block_sum(r->st, &t, s[3], .7f, x, out, acc);
 }
 
 static int call_narrow(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
@@ -107,8 +76,9 @@ static int call_wide(const struct rig *r, const void *arg, const float *x, const
 static int call_transpose(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
 	const int64_t *s = arg;
+	const struct dn_tensor t = t4(s[0], s[1], 1, s[2]);
 
-	return r->be->transpose(r->st, s[0], s[1], s[2], x, out, acc);
+	return r->be->transpose(r->st, &t, x, out, acc);
 }
 
 struct crop_case {
@@ -141,19 +111,19 @@ static int call_average_back(const struct rig *r, const void *arg, const float *
 static void ops_that_move_points_equal_ref(void)
 {
 	static const int64_t up[][4] = { { 1, 1, 1, 1 }, { 6, 5, 7, 2 }, { 3, 40, 33, 3 }, { 5, 1, 9, 4 } };
-	static const struct dn_reorg_desc reorg[] = {
-		{ 1, 1, 1, 1, 1 }, { 2, 8, 3, 5, 2 }, { 3, 18, 30, 31, 3 }, { 2, 4, 1, 7, 2 }
+	const struct dn_reorg_desc reorg[] = {
+		{ t4(1, 1, 1, 1), 1 }, { t4(2, 8, 3, 5), 2 }, { t4(3, 18, 30, 31), 3 }, { t4(2, 4, 1, 7), 2 }
 	};
-	static const struct crop_case crop[] = {
-		{ { 2, 3, 9, 7, 5, 4, 2, -1, true, true, 3 }, { .seed = 7, .first_image = 11 } },
-		{ { 5, 3, 60, 70, 50, 64, 1, 0, true, false, 3 }, { .seed = 7 } },
-		{ { 1, 1, 3, 3, 3, 3, 2, -1, true, true, 1 }, { .seed = 1, .first_image = 1 } },
-		{ { 2, 2, 9, 8, 4, 5, 2, -1, false, true, 3 }, { .seed = 7, .first_image = 11 } },
+	const struct crop_case crop[] = {
+		{ { t4(2, 3, 9, 7), t4(2, 3, 5, 4), 2, -1, true, true, 3 }, { .seed = 7, .first_image = 11 } },
+		{ { t4(5, 3, 60, 70), t4(5, 3, 50, 64), 1, 0, true, false, 3 }, { .seed = 7 } },
+		{ { t4(1, 1, 3, 3), t4(1, 1, 3, 3), 2, -1, true, true, 1 }, { .seed = 1, .first_image = 1 } },
+		{ { t4(2, 2, 9, 8), t4(2, 2, 4, 5), 2, -1, false, true, 3 }, { .seed = 7, .first_image = 11 } },
 	};
-	static const struct dn_pool_desc pool[] = {
-		{ .n = 2, .c = 3, .h = 5, .w = 4, .oh = 5, .ow = 4, .size = 2, .stride = 1, .pad = 1 },
-		{ .n = 3, .c = 9, .h = 30, .w = 31, .oh = 15, .ow = 16, .size = 3, .stride = 2, .pad = 2 },
-		{ .n = 1, .c = 1, .h = 2, .w = 2, .oh = 3, .ow = 3, .size = 2, .stride = 2, .pad = 4 },
+	const struct dn_pool_desc pool[] = {
+		{ t4(2, 3, 5, 4), t4(2, 3, 5, 4), .size = 2, .stride = 1, .pad = 1 },
+		{ t4(3, 9, 30, 31), t4(3, 9, 15, 16), .size = 3, .stride = 2, .pad = 2 },
+		{ t4(1, 1, 2, 2), t4(1, 1, 3, 3), .size = 2, .stride = 2, .pad = 4 },
 	};
 	static const int64_t turn[][3] = { { 1, 1, 1 }, { 3, 5, 7 }, { 2, 130, 250 } };
 
@@ -165,21 +135,20 @@ static void ops_that_move_points_equal_ref(void)
 		compare(call_block_sum, up[i], wide, 0, n, 2e-7);
 	}
 	for (int i = 0; i < 4; i++) {
-		int64_t n = reorg[i].n * reorg[i].c * reorg[i].h * reorg[i].w;
+		int64_t n = dn_tensor_count(&reorg[i].narrow);
 
 		compare(call_narrow, &reorg[i], n, 0, n, 2e-7);
 		compare(call_wide, &reorg[i], n, 0, n, 2e-7);
 	}
 	for (int i = 0; i < 4; i++) {
 		const struct dn_crop_desc *d = &crop[i].d;
-		int64_t planes = d->n * d->c, in = planes * d->h * d->w, out = planes * d->oh * d->ow;
+		int64_t in = dn_tensor_count(&d->x), out = dn_tensor_count(&d->y);
 
 		compare(call_crop, &crop[i], in, 0, out, 2e-7);
 		compare(call_uncrop, &crop[i], out, 0, in, 2e-7);
 	}
 	for (int i = 0; i < 3; i++) {
-		int64_t planes = pool[i].n * pool[i].c, in = planes * pool[i].h * pool[i].w,
-			out = planes * pool[i].oh * pool[i].ow;
+		int64_t in = dn_tensor_count(&pool[i].x), out = dn_tensor_count(&pool[i].y);
 
 		compare(call_average, &pool[i], in, 0, out, 2e-7);
 		compare(call_average_back, &pool[i], out, 0, in, 2e-7);
@@ -195,7 +164,7 @@ static void ops_that_move_points_equal_ref(void)
 static int call_lrn(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
 	const struct dn_lrn_desc *d = arg;
-	int64_t n = d->n * d->c * d->hw;
+	int64_t n = dn_tensor_count(&d->x);
 
 	return r->be->lrn_forward(r->st, d, x, out, out + n);
 }
@@ -204,33 +173,35 @@ static int call_lrn_back(const struct rig *r, const void *arg, const float *x, c
 {
 	const struct dn_lrn_desc *d = arg;
 
-	return r->be->lrn_backward(r->st, d, x, z, x + d->n * d->c * d->hw, out, acc);
+	return r->be->lrn_backward(r->st, d, x, z, x + dn_tensor_count(&d->x), out, acc);
 }
 
 static int call_l2norm(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
 	const int64_t *s = arg;
+	const struct dn_tensor t = t4(s[0], s[1], s[2], 1);
 
-	return r->be->l2norm_forward(r->st, s[0], s[1], s[2], x, out + s[0] * s[1] * s[2], out);
+	return r->be->l2norm_forward(r->st, &t, x, out + s[0] * s[1] * s[2], out);
 }
 
 static int call_l2norm_back(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
 	const int64_t *s = arg;
+	const struct dn_tensor t = t4(s[0], s[1], s[2], 1);
 
-	return r->be->l2norm_backward(r->st, s[0], s[1], s[2], x, z, x + s[0] * s[1] * s[2], out, acc);
+	return r->be->l2norm_backward(r->st, &t, x, z, x + s[0] * s[1] * s[2], out, acc);
 }
 
 static int call_softmax(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
-	return r->be->softmax_groups(r->st, arg, x, out);
+	return softmax_once(r, arg, x, out);
 }
 
 static int call_binarize(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
 	const int64_t *s = arg;
 
-	return r->be->binarize(r->st, s[0], s[1], acc, x, out);
+	return r->be->binarize(r->st, DN_F32, s[0], s[1], acc, x, out);
 }
 
 static int call_scale(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
@@ -246,20 +217,24 @@ static int call_scale_back(const struct rig *r, const void *arg, const float *x,
 /* a few last bits of float powers and exponentials */
 static void ops_over_channels_equal_ref(void)
 {
-	static const struct dn_lrn_desc lrn[] = { { 2, 7, 5, 5, .3f, .75f, 1 },
-						  { 1, 1, 1, 5, 1e-4f, .75f, 1 },
-						  { 3, 40, 169, 4, .1f, 1.2f, 2 },
-						  { 2, 3, 70, 1, .2f, .5f, .5f } };
+	const struct dn_lrn_desc lrn[] = { { t4(2, 7, 1, 5), 5, .3f, .75f, 1 },
+					   { t4(1, 1, 1, 1), 5, 1e-4f, .75f, 1 },
+					   { t4(3, 40, 13, 13), 4, .1f, 1.2f, 2 },
+					   { t4(2, 3, 7, 10), 1, .2f, .5f, .5f } };
 	static const int64_t l2[][3] = { { 2, 3, 5 }, { 1, 1, 1 }, { 3, 17, 400 } };
 	static const int32_t at[] = { 0, 1, 4, 9, 12 };
-	static const struct dn_softmax_desc soft[] = {
-		{ 2, 12, 1, 4, at, 1 }, { 3, 12, 35, 3, NULL, 2 }, { 500, 12, 3, 4, at, .5f }, { 1, 1, 1, 1, NULL, 1 }
-	};
+	static const int32_t parent[] = { -1, 0, 0, 0, 2, 2, 2, 2, 2, 4, 4, 4 };
+	static const struct dn_tree_desc tree = { 12, parent, 4, at };
+	const struct dn_softmax_desc soft[] = { { t4(2, 12, 1, 1), 1, &tree, 1 },
+						{ t4(3, 12, 5, 7), 3, NULL, 2 },
+						{ t4(1500, 12, 1, 1), 1, &tree, .5f },
+						{ t4(1, 1, 1, 1), 1, NULL, 1 },
+						{ t4(40, 66, 1, 1), 3, NULL, 1 } };
 	static const int64_t rows[][2] = { { 1, 1 }, { 7, 45 }, { 33, 700 } };
 
 	rigs_open();
 	for (int i = 0; i < 4; i++) {
-		int64_t n = lrn[i].n * lrn[i].c * lrn[i].hw;
+		int64_t n = dn_tensor_count(&lrn[i].x);
 
 		compare(call_lrn, &lrn[i], n, 0, 2 * n, 5e-7);
 		compare(call_lrn_back, &lrn[i], 2 * n, n, n, 1e-6);
@@ -271,16 +246,16 @@ static void ops_over_channels_equal_ref(void)
 		compare(call_l2norm_back, l2[i], 2 * n, l2[i][0] * l2[i][2], n, 2e-7);
 	}
 	for (int i = 0; i < 9; i++) {
-		struct dn_scale_desc d = { l2[i / 3][0], l2[i / 3][1], l2[i / 3][2], (enum dn_scale)(i % 3) };
-		int64_t n = d.n * d.c * d.hw, na = i % 3 == DN_SCALE_CHANNEL ? d.n * d.c
-						   : i % 3 == DN_SCALE_POINT ? d.n * d.hw
-									     : n;
+		struct dn_scale_desc d = { t4(l2[i / 3][0], l2[i / 3][1], 1, l2[i / 3][2]), (enum dn_scale)(i % 3) };
+		int64_t n = dn_tensor_count(&d.y), na = i % 3 == DN_SCALE_CHANNEL ? d.y.n * d.y.c
+							: i % 3 == DN_SCALE_POINT ? d.y.n * d.y.w
+										  : n;
 
 		compare(call_scale, &d, n, na, n, 2e-7);
 		compare(call_scale_back, &d, n, n, na, 2e-7);
 	}
-	for (int i = 0; i < 4; i++)
-		compare(call_softmax, &soft[i], soft[i].n * soft[i].c * soft[i].hw, 0, soft[i].n * soft[i].c * soft[i].hw, 5e-7);
+	for (int i = 0; i < 5; i++)
+		compare(call_softmax, &soft[i], dn_tensor_count(&soft[i].x), 0, dn_tensor_count(&soft[i].x), 5e-7);
 	for (int i = 0; i < 3; i++)
 		compare(call_binarize, rows[i], rows[i][0] * rows[i][1], 0, rows[i][0] * rows[i][1], 2e-7);
 	rigs_close();
@@ -289,6 +264,7 @@ static void ops_over_channels_equal_ref(void)
 static void costs_of_cpu_equal_ref_and_do_not_depend_on_threads(void)
 {
 	const int64_t n = 20000;
+	const struct dn_tensor all = t4(4, 50, 10, 10);
 	float *p = randoms(n, 1), *t = randoms(n, 2), *delta[RIGS];
 
 	rigs_open();
@@ -301,7 +277,7 @@ static void costs_of_cpu_equal_ref_and_do_not_depend_on_threads(void)
 			p[i] = (p[i] + 1) / 2; /* probabilities from here on; the logistic comes last */
 		for (int k = 0; k < RIGS; k++) {
 			delta[k] = floats(n);
-			CHECK_OK(rigs[k].be->cost(rigs[k].st, (enum dn_cost)kind, n, p, t, delta[k], &loss[k]));
+			CHECK_OK(rigs[k].be->cost(rigs[k].st, (enum dn_cost)kind, &all, p, &all, t, delta[k], &loss[k]));
 		}
 		CHECK_BITS(delta[CPU], delta[REF], (size_t)n * sizeof(float));
 		CHECK_BITS(delta[CPU2], delta[CPU], (size_t)n * sizeof(float));
@@ -321,10 +297,11 @@ static void costs_do_not_hide_a_nan(void)
 	rigs_open();
 	for (int kind = 0; kind < DN_COSTS; kind++)
 		for (int k = 0; k < RIGS; k++) {
+			const struct dn_tensor one = t4(1, 1, 1, 1);
 			float p = NAN, t = 1, delta;
 			double loss;
 
-			CHECK_OK(rigs[k].be->cost(rigs[k].st, (enum dn_cost)kind, 1, &p, &t, &delta, &loss));
+			CHECK_OK(rigs[k].be->cost(rigs[k].st, (enum dn_cost)kind, &one, &p, &one, &t, &delta, &loss));
 			CU_ASSERT(isnan(loss));
 		}
 	rigs_close();
@@ -339,7 +316,7 @@ static int call_local(const struct rig *r, const void *arg, const float *x, cons
 
 static int call_local_weights(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
 {
-	return r->be->local_backward_weights(r->st, arg, x, z, out);
+	return r->be->local_backward_weights(r->st, arg, x, z, out, acc);
 }
 
 static int call_local_data(const struct rig *r, const void *arg, const float *x, const float *z, float *out, bool acc)
@@ -350,87 +327,21 @@ static int call_local_data(const struct rig *r, const void *arg, const float *x,
 /* float sums over images or windows in another order than ref's: a few last bits of at most 630 terms */
 static void local_of_cpu_equals_ref(void)
 {
-	static const struct dn_conv_desc all[] = {
-		{ .n = 2,
-		  .c = 3,
-		  .h = 5,
-		  .w = 4,
-		  .k = 2,
-		  .oh = 3,
-		  .ow = 2,
-		  .groups = 1,
-		  .size = 3,
-		  .stride = 1,
-		  .pad = 0,
-		  .dilation = 1 },
-		{ .n = 2,
-		  .c = 2,
-		  .h = 7,
-		  .w = 8,
-		  .k = 3,
-		  .oh = 4,
-		  .ow = 4,
-		  .groups = 1,
-		  .size = 5,
-		  .stride = 2,
-		  .pad = 1,
-		  .dilation = 1 },
-		{ .n = 3,
-		  .c = 4,
-		  .h = 9,
-		  .w = 9,
-		  .k = 5,
-		  .oh = 9,
-		  .ow = 9,
-		  .groups = 1,
-		  .size = 3,
-		  .stride = 1,
-		  .pad = 1,
-		  .dilation = 1 },
-		{ .n = 1,
-		  .c = 1,
-		  .h = 1,
-		  .w = 1,
-		  .k = 1,
-		  .oh = 1,
-		  .ow = 1,
-		  .groups = 1,
-		  .size = 4,
-		  .stride = 3,
-		  .pad = 4,
-		  .dilation = 1 },
+	const struct dn_conv_desc all[] = {
+		{ t4(2, 3, 5, 4), t4(2, 2, 3, 2), DN_F32, .groups = 1, .size = 3, .stride = 1, .pad = 0, .dilation = 1 },
+		{ t4(2, 2, 7, 8), t4(2, 3, 4, 4), DN_F32, .groups = 1, .size = 5, .stride = 2, .pad = 1, .dilation = 1 },
+		{ t4(3, 4, 9, 9), t4(3, 5, 9, 9), DN_F32, .groups = 1, .size = 3, .stride = 1, .pad = 1, .dilation = 1 },
+		{ t4(1, 1, 1, 1), t4(1, 1, 1, 1), DN_F32, .groups = 1, .size = 4, .stride = 3, .pad = 4, .dilation = 1 },
 		/* more images, filters and taps than go together, and a window of more taps than that */
-		{ .n = 9,
-		  .c = 70,
-		  .h = 4,
-		  .w = 5,
-		  .k = 65,
-		  .oh = 2,
-		  .ow = 3,
-		  .groups = 1,
-		  .size = 3,
-		  .stride = 2,
-		  .pad = 1,
-		  .dilation = 1 },
-		{ .n = 2,
-		  .c = 2,
-		  .h = 25,
-		  .w = 26,
-		  .k = 3,
-		  .oh = 2,
-		  .ow = 3,
-		  .groups = 1,
-		  .size = 24,
-		  .stride = 1,
-		  .pad = 0,
-		  .dilation = 1 },
+		{ t4(9, 70, 4, 5), t4(9, 65, 2, 3), DN_F32, .groups = 1, .size = 3, .stride = 2, .pad = 1, .dilation = 1 },
+		{ t4(2, 2, 25, 26), t4(2, 3, 2, 3), DN_F32, .groups = 1, .size = 24, .stride = 1, .pad = 0, .dilation = 1 },
 	};
 
 	rigs_open();
 	for (int i = 0; i < 6; i++) {
 		const struct dn_conv_desc *d = &all[i];
-		int64_t nx = d->n * d->c * d->h * d->w, ny = d->n * d->k * d->oh * d->ow;
-		int64_t nw = d->oh * d->ow * d->k * d->c * d->size * d->size;
+		int64_t nx = dn_tensor_count(&d->x), ny = dn_tensor_count(&d->y);
+		int64_t nw = d->y.h * d->y.w * d->y.c * d->x.c * d->size * d->size;
 
 		compare(call_local, d, nx, nw, ny, 1e-6);
 		compare(call_local_weights, d, nx, ny, nw, 1e-6);
@@ -461,7 +372,7 @@ static void adam_case(const struct dn_adam *o, const struct dn_numbers *num, flo
 	memcpy(ww, w, (size_t)n * 4);
 	memcpy(mm, m, (size_t)n * 4);
 	memcpy(vv, v, (size_t)n * 4);
-	CHECK_OK(rigs[CPU2].be->adam(rigs[CPU2].st, n, o, num, ww, mm, vv, g));
+	CHECK_OK(rigs[CPU2].be->adam(rigs[CPU2].st, DN_F32, n, o, num, ww, mm, vv, g));
 	for (int64_t i = 0; i < n; i++) { /* rounded at every step */
 		volatile float gs = scale * g[i], dw = decay * w[i], u = gs - dw, uu = u * u;
 		volatile float m0 = .9f * m[i], m1 = (float)(1 - .9) * u, p = m0 + m1;
@@ -485,7 +396,7 @@ static void adam_case(const struct dn_adam *o, const struct dn_numbers *num, flo
 			memcpy(qm, m + at, (size_t)len * 4);
 			memcpy(qv, v + at, (size_t)len * 4);
 			memcpy(qg, g + at, (size_t)len * 4);
-			CHECK_OK(r->be->adam(r->st, len, o, num, qw, qm, qv, qg));
+			CHECK_OK(r->be->adam(r->st, DN_F32, len, o, num, qw, qm, qv, qg));
 			CHECK_BITS(qw, ww + at, (size_t)len * 4);
 			CHECK_BITS(qm, mm + at, (size_t)len * 4);
 			CHECK_BITS(qv, vv + at, (size_t)len * 4);
@@ -522,30 +433,44 @@ static void adam_bits_are_those_of_the_expression_at_any_position(void)
 
 static void bad_descriptions_are_refused(void)
 {
-	static const int32_t gap[] = { 0, 2, 2, 4 }, late[] = { 1, 4 }, brief[] = { 0, 3 };
+	static const int32_t gap[] = { 0, 2, 2, 4 }, late[] = { 1, 4 }, brief[] = { 0, 3 }, whole[] = { 0, 4 };
+	static const int32_t parent[] = { -1, -1, -1, -1 }, young[] = { -1, 1, -1, -1 };
+	static const struct {
+		struct dn_tree_desc tree;
+		const char *want;
+	} trees[] = {
+		{ { 4, parent, 3, gap }, "group 1" },	{ { 4, parent, 1, late }, "group 0" },
+		{ { 4, parent, 1, brief }, "group 0" }, { { 3, parent, 1, brief }, "classes" },
+		{ { 4, young, 1, whole }, "class 1" },
+	};
+	const struct dn_tensor four = t4(1, 4, 1, 1);
 	float x[16] = { 0 }, y[16];
 
 	rigs_open();
 	for (int k = 0; k < RIGS; k++) {
 		const struct rig *r = &rigs[k];
+		const struct dn_backend *be = r->be;
 
-		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 3, NULL, 1 }, x, y), -EINVAL,
-			    "do not divide");
-		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 2, NULL, 0 }, x, y), -EINVAL,
-			    "temperature");
-		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 3, gap, 1 }, x, y), -EINVAL,
-			    "group 1");
-		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 1, late, 1 }, x, y), -EINVAL,
-			    "group 0");
-		CHECK_FAILS(r->be->softmax_groups(r->st, &(struct dn_softmax_desc){ 1, 4, 1, 1, brief, 1 }, x, y), -EINVAL,
-			    "group 0");
-		CHECK_FAILS(r->be->reorg(r->st, &(struct dn_reorg_desc){ 1, 3, 2, 2, 2 }, true, x, y, false), -EINVAL,
+		CHECK_FAILS(softmax_once(r, &(struct dn_softmax_desc){ four, 3, NULL, 1 }, x, y), -EINVAL, "do not divide");
+		CHECK_FAILS(softmax_once(r, &(struct dn_softmax_desc){ four, 2, NULL, 0 }, x, y), -EINVAL, "temperature");
+		for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]); i++)
+			CHECK_FAILS(softmax_once(r, &(struct dn_softmax_desc){ four, 1, &trees[i].tree, 1 }, x, y), -EINVAL,
+				    trees[i].want);
+		CHECK_FAILS(be->reorg(r->st, &(struct dn_reorg_desc){ t4(1, 3, 2, 2), 2 }, true, x, y, false), -EINVAL,
 			    "reorg: stride 2");
-		CHECK_FAILS(r->be->crop_forward(r->st, &(struct dn_crop_desc){ .n = 1, .c = 1, .h = 2, .w = 2, .oh = 3, .ow = 1 },
-						&(struct dn_numbers){ 0 }, x, y),
-			    -EINVAL, "crop: 1x3 of 2x2");
-		CHECK_FAILS(r->be->lrn_forward(r->st, &(struct dn_lrn_desc){ 1, 2, 2, 0, 1, 1, 1 }, x, y, y), -EINVAL, "lrn");
-		CHECK_FAILS(r->be->local_forward(r->st, &(struct dn_conv_desc){ .n = 1 }, x, x, y), -EINVAL, "local");
+		CHECK_FAILS(be->reorg(r->st, &(struct dn_reorg_desc){ t4(1, 3, 2, 2), 0 }, true, x, y, false), -EINVAL,
+			    "reorg: stride 0");
+		CHECK_FAILS(be->crop_forward(r->st, &(struct dn_crop_desc){ t4(1, 1, 2, 2), t4(1, 1, 3, 1), .scale = 1 },
+					     &(struct dn_numbers){ 0 }, x, y),
+			    -EINVAL, "crop_forward: 1x3 of 2x2");
+		CHECK_FAILS(be->lrn_forward(r->st, &(struct dn_lrn_desc){ t4(1, 2, 1, 2), 0, 1, 1, 1 }, x, y, y), -EINVAL, "lrn");
+		CHECK_FAILS(be->local_forward(r->st, &(struct dn_conv_desc){ .x = four }, x, x, y), -EINVAL, "local");
+		CHECK_FAILS(be->local_backward_data(r->st, &(struct dn_conv_desc){ .x = four }, x, x, y, false), -EINVAL,
+			    "local");
+		CHECK_FAILS(be->shortcut_forward(r->st, &(struct dn_shortcut_desc){ .src = four }, x, x, y), -EINVAL, "positive");
+		CHECK_FAILS(be->maxpool_forward(r->st, &(struct dn_pool_desc){ four, t4(2, 4, 1, 1), 1, 1, 0 }, x, y,
+						(int32_t *)(void *)y),
+			    -EINVAL, "maxpool_forward: 1 images of 4 channels on one side, 2 of 4");
 	}
 	rigs_close();
 }

@@ -12,10 +12,10 @@ static void pools_of_cpu_equal_ref(void)
 
 	for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
 		const int64_t *t = shape[i];
-		struct dn_pool_desc d = {
-			t[0], t[1], t[2], t[3], (t[2] + t[6] - t[4]) / t[5] + 1, (t[3] + t[6] - t[4]) / t[5] + 1, t[4], t[5], t[6]
-		};
-		int64_t nx = d.n * d.c * d.h * d.w, ny = d.n * d.c * d.oh * d.ow;
+		struct dn_pool_desc d = { t4(t[0], t[1], t[2], t[3]),
+					  t4(t[0], t[1], (t[2] + t[6] - t[4]) / t[5] + 1, (t[3] + t[6] - t[4]) / t[5] + 1), t[4],
+					  t[5], t[6] };
+		int64_t nx = dn_tensor_count(&d.x), ny = dn_tensor_count(&d.y);
 		float *x = randoms(nx, 1), *y0 = floats(ny), *y1 = floats(ny), *dy = randoms(ny, 2), *dx0 = randoms(nx, 3),
 		      *dx1 = randoms(nx, 3);
 		int32_t *i0 = dn_zalloc((size_t)ny * 4), *i1 = dn_zalloc((size_t)ny * 4);
@@ -29,12 +29,12 @@ static void pools_of_cpu_equal_ref(void)
 			CHECK_OK(cpu.be->maxpool_backward(cpu.st, &d, dy, i0, dx1, acc));
 			CHECK_BITS(dx1, dx0, (size_t)nx * 4);
 		}
-		CHECK_OK(ref.be->avgpool_forward(ref.st, d.n * d.c, d.h * d.w, x, y0));
-		CHECK_OK(cpu.be->avgpool_forward(cpu.st, d.n * d.c, d.h * d.w, x, y1));
-		CHECK_CLOSE(y1, y0, d.n * d.c, 1e-6);
+		CHECK_OK(ref.be->avgpool_forward(ref.st, &d.x, x, y0));
+		CHECK_OK(cpu.be->avgpool_forward(cpu.st, &d.x, x, y1));
+		CHECK_CLOSE(y1, y0, d.x.n * d.x.c, 1e-6);
 		for (int acc = 1; acc >= 0; acc--) {
-			CHECK_OK(ref.be->avgpool_backward(ref.st, d.n * d.c, d.h * d.w, dy, dx0, acc));
-			CHECK_OK(cpu.be->avgpool_backward(cpu.st, d.n * d.c, d.h * d.w, dy, dx1, acc));
+			CHECK_OK(ref.be->avgpool_backward(ref.st, &d.x, dy, dx0, acc));
+			CHECK_OK(cpu.be->avgpool_backward(cpu.st, &d.x, dy, dx1, acc));
 			CHECK_BITS(dx1, dx0, (size_t)nx * 4);
 		}
 		dn_free(x);
@@ -52,8 +52,8 @@ static void pools_of_cpu_equal_ref(void)
 
 static void maxpool_lets_nan_win_and_marks_empty_windows(void)
 {
-	const struct dn_pool_desc d = { 1, 1, 2, 2, 3, 3, 2, 2, 4 }; /* windows start at -2, 0, 2 */
-	const struct dn_pool_desc four = { 1, 1, 2, 2, 1, 1, 2, 2, 0 };
+	const struct dn_pool_desc d = { t4(1, 1, 2, 2), t4(1, 1, 3, 3), 2, 2, 4 }; /* windows start at -2, 0, 2 */
+	const struct dn_pool_desc four = { t4(1, 1, 2, 2), t4(1, 1, 1, 1), 2, 2, 0 };
 	static const float nans[2][4] = { { 5, NAN, 7, NAN }, { NAN, 1, 2, 3 } };
 	static const int want[2] = { 1, 0 };
 	const float x[] = { -1, -3, -2, -4 }, low[] = { -INFINITY, -INFINITY, -INFINITY, -INFINITY };
@@ -89,9 +89,10 @@ static void dropout_draws_by_image_and_element(void)
 	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++) {
 		struct rig r = rig_open((*b)->name, 2);
 		int64_t per = 4099, n = 4 * per, kept = 0;
+		const struct dn_tensor all = t4(4, per, 1, 1), half = t4(2, 1, 1, per);
 		float *x = randoms(n, 1), *y = floats(n), *split = floats(n), *dx = copy_of(x, n);
 
-		CHECK_OK(r.be->dropout_forward(r.st, &key, &num, 4, per, x, y));
+		CHECK_OK(r.be->dropout_forward(r.st, &key, &num, &all, x, y));
 		for (int64_t i = 0; i < n; i++) {
 			uint32_t lanes[4];
 			uint64_t j = (uint64_t)(i % per);
@@ -105,15 +106,15 @@ static void dropout_draws_by_image_and_element(void)
 			}
 		}
 		CU_ASSERT(fabs((double)kept / (double)n - .7) < .02); /* 6 sigma of 16396 draws */
-		CHECK_OK(r.be->dropout_forward(r.st, &key, &num, 2, per, x, split));
-		CHECK_OK(r.be->dropout_forward(r.st, &key, &second, 2, per, x + 2 * per, split + 2 * per));
+		CHECK_OK(r.be->dropout_forward(r.st, &key, &num, &half, x, split));
+		CHECK_OK(r.be->dropout_forward(r.st, &key, &second, &half, x + 2 * per, split + 2 * per));
 		CHECK_BITS(split, y, (size_t)n * 4);
-		CHECK_OK(r.be->dropout_backward(r.st, &key, &num, 4, per, x, split, false));
+		CHECK_OK(r.be->dropout_backward(r.st, &key, &num, &all, x, split, false));
 		CHECK_BITS(split, y, (size_t)n * 4);
-		CHECK_OK(r.be->dropout_backward(r.st, &key, &num, 4, per, x, dx, true));
+		CHECK_OK(r.be->dropout_backward(r.st, &key, &num, &all, x, dx, true));
 		for (int64_t i = 0; i < n; i++)
 			CU_ASSERT_FATAL(dx[i] == x[i] + y[i]);
-		CHECK_FAILS(r.be->dropout_forward(r.st, &bad, &num, 4, per, x, y), -EINVAL, "probability");
+		CHECK_FAILS(r.be->dropout_forward(r.st, &bad, &num, &all, x, y), -EINVAL, "probability");
 		dn_free(x);
 		dn_free(y);
 		dn_free(split);

@@ -303,23 +303,24 @@ static void tasks_belong_on_communication_streams(void)
 struct sum_task {
 	struct rig *r;
 	struct dn_stream *st;
-	const float *parts[3];
+	const float *own;
+	struct dn_parts parts;
 	float out[3];
 };
 
 static int sum_start(void *arg)
 {
 	struct sum_task *s = arg;
-	int err = s->r->be->copy(s->st, s->out, s->parts[0], sizeof(s->out)); /* inline: we are the stream */
+	int err = s->r->be->copy(s->st, s->out, s->own, sizeof(s->out)); /* inline: we are the stream */
 
-	return err ? err : s->r->be->sum_tree(s->st, 3, 3, s->parts, s->out, true);
+	return err ? err : s->r->be->sum_tree(s->st, 3, &s->parts, s->out, true);
 }
 
 static void tasks_may_use_ops_on_their_own_stream(void)
 {
 	struct comm_rig c = comm_open();
-	const float a[] = { 1, 2, 3 }, b[] = { 10, 20, 30 }, d[] = { 100, 200, 300 }, want[] = { 112, 224, 336 };
-	struct sum_task s = { &c.r, c.a, { a, b, d }, { 0 } };
+	const float a[] = { 1, 2, 3 }, others[] = { 10, 20, 30, 100, 200, 300 }, want[] = { 112, 224, 336 };
+	struct sum_task s = { &c.r, c.a, a, { DN_F32, 3, 0, a, others, 3 * sizeof(float) }, { 0 } };
 	struct dn_task t = { sum_start, NULL, NULL, &s, "sum" };
 
 	CHECK_OK(c.r.be->stream_submit(c.a, &t));

@@ -146,18 +146,18 @@ static void files_that_are_no_images_say_what_they_are(void)
 		int err;
 		const char *message;
 	} t[] = {
-		{ "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", -EINVAL, "x.jpg: not an image" },
+		{ "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", -EINVAL, "x.jpg\": not an image" },
 		{ "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", -EINVAL, "a git-lfs pointer" },
 		{ "\n <!DOCTYPE html><html>404", -EINVAL, "an HTML page" },
 		{ "hello\n", -EINVAL, "a text file" },
-		{ "", -EINVAL, "x.jpg: is empty" },
+		{ "", -EINVAL, "x.jpg\": is empty" },
 		{ "GIF89a\1\2\3\4\5\6", -EINVAL, "a GIF image" },
 		{ "\x01\x02\x03", -EINVAL, "PNG, JPEG, BMP, TGA, PPM (P6) or PGM (P5)" },
 		{ "P3\n1 1\n255\n1 2 3\n", -ENOTSUP, "in the text format P3" },
-		{ "P6\n1 1\n255\n12", -EINVAL, "x.jpg: says that it has 1 x 1 pixels, for which its 13 bytes are too few" },
+		{ "P6\n1 1\n255\n12", -EINVAL, "x.jpg\": says that it has 1 x 1 pixels, for which its 13 bytes are too few" },
 		{ "P5 1 1 # a comment\n255\n", -EINVAL, "its 23 bytes are too few" },
-		{ "\x89PNG\r\n\x1a\nabc", -EINVAL, "x.jpg: the image cannot be decoded" },
-		{ "\xff\xd8\xff\xe0", -EINVAL, "x.jpg: the JPEG's part e0 at byte 4 has 0 bytes, which do not fit" },
+		{ "\x89PNG\r\n\x1a\nabc", -EINVAL, "x.jpg\": the image cannot be decoded" },
+		{ "\xff\xd8\xff\xe0", -EINVAL, "x.jpg\": the JPEG's part e0 at byte 4 has 0 bytes, which do not fit" },
 		{ "\1\2\3", -EINVAL, "starts with the bytes 01 02 03" },
 	};
 	struct dn_image im = { 0 };
@@ -165,7 +165,7 @@ static void files_that_are_no_images_say_what_they_are(void)
 	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++)
 		CHECK_FAILS(dn_image_read(&im, put_text("x.jpg", t[i].text), 3), t[i].err, t[i].message);
 	CHECK_FAILS(dn_image_read(&im, folder, 3), -EISDIR, "is a folder, not an image");
-	CHECK_FAILS(dn_image_read(&im, in_folder("none.png"), 3), -ENOENT, "none.png: cannot read the image: No such file");
+	CHECK_FAILS(dn_image_read(&im, in_folder("none.png"), 3), -ENOENT, "none.png\": cannot read the image: No such file");
 	CU_ASSERT_EQUAL(mkfifo(in_folder("pipe"), 0600), 0);
 	CHECK_FAILS(dn_image_read(&im, in_folder("pipe"), 3), -EINVAL, "no regular file");
 	put_jpeg("ok.jpg", 8, 8, 3, 0, 90);
@@ -233,7 +233,7 @@ static void files_that_were_cut_off_are_errors(void)
 			static const size_t tail[] = { 1000, 300, 50, 20 };
 
 			put("cut", text, n - tail[k] - (f == 3 ? 26 : 0)); /* TGA's footer may be missing */
-			CHECK_FAILS(dn_image_read(&im, in_folder("cut"), 3), -EINVAL, "cut: ");
+			CHECK_FAILS(dn_image_read(&im, in_folder("cut"), 3), -EINVAL, "cut\": ");
 			CU_ASSERT_PTR_NULL(im.x);
 		}
 		dn_free(text);

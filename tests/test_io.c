@@ -308,6 +308,7 @@ static void values_that_are_not_finite_are_counted(void)
 	fclose(f);
 	CHECK_OK_FATAL(dn_weights_load(t.net, path_of("n"), -1, false, &in));
 	CHECK_EQ(in.n_nonfinite, 2);
+	dn_weights_tell("n", &in);
 	CU_ASSERT_PTR_NOT_NULL(strstr(t.warnings, "2 values are not finite"));
 	net_help_close(&t);
 }

@@ -135,7 +135,7 @@ static void paths_are_relative_to_the_working_directory(void)
 	CU_ASSERT_EQUAL_FATAL(chdir(folder), 0);
 	CHECK_OK(ds->get(ds, 0, NULL, x, NULL, 0, NULL));
 	CU_ASSERT_EQUAL_FATAL(chdir(old), 0);
-	CHECK_FAILS(ds->get(ds, 0, NULL, x, NULL, 0, NULL), -ENOENT, "here.jpg: cannot read the image: No such file");
+	CHECK_FAILS(ds->get(ds, 0, NULL, x, NULL, 0, NULL), -ENOENT, "list:1: \"here.jpg\": cannot read the image: No such file");
 	dn_dataset_close(ds);
 }
 
@@ -161,7 +161,8 @@ static void classes_are_labels_inside_the_path(void)
 	CHECK_EQ(n_warnings, 1);
 	CU_ASSERT_PTR_NOT_NULL(strstr(last_warning, "list: of 6 images 2 have no label of"));
 	CU_ASSERT_PTR_NOT_NULL(
-		strstr(last_warning, "(the first: none.jpg), 3 have several (the first: cat-dog-cat.jpg: cat, dog)"));
+		strstr(last_warning,
+		       "(the first: line 4, \"none.jpg\"), 3 have several (the first: line 2, \"cat-dog-cat.jpg\": cat, dog)"));
 	dn_dataset_close(ds);
 	/* the same paths as links to an image, in one folder */
 	put_jpeg("l0.jpg", 10, 10, 3, 0, 90);
@@ -283,10 +284,10 @@ static void a_tree_sets_ancestors_and_ignores_other_groups(void)
 		    "tree: 2 nodes, but there are 8 classes");
 	put_text("tree", "animal -1\nthing 1\n");
 	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\ntree=%s/tree\n", &c), -EINVAL,
-		    "tree:2: the parent is 1, must be -1 or a line before");
+		    "tree:2: thing: parent 1 must be -1 or the number of an earlier line");
 	put_text("tree", "animal\n");
 	CHECK_FAILS(open_as(&ds, "train=%s/list\nlabels=%s/labels\ntree=%s/tree\n", &c), -EINVAL,
-		    "tree:1: animal: not a name and");
+		    "tree:1: a line of a tree is NAME PARENT, found \"animal\"");
 	CU_ASSERT_PTR_NULL(ds);
 }
 
@@ -649,7 +650,8 @@ static void an_image_that_cannot_be_read_stops_with_its_name(void)
 		CHECK_OK_FATAL(dn_loader_create(&l, &lc));
 		for (int i = 0; i < 2; i++)
 			CHECK_OK(dn_loader_next(l, NULL, NULL, NULL, NULL));
-		CHECK_FAILS(dn_loader_next(l, NULL, NULL, NULL, NULL), -EINVAL, "img-17-cow.jpg: not an image");
+		CHECK_FAILS(dn_loader_next(l, NULL, NULL, NULL, NULL), -EINVAL, "img-17-cow.jpg\": not an image");
+		CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), "/list:18: \"/"));
 		CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), "git-lfs"));
 		dn_loader_destroy(l);
 		dn_dataset_close(ds);

@@ -346,7 +346,7 @@ static void a_run_on_arrays_with_dense_targets_keeps_the_lowest_loss(void)
 	float x[180], t[90] = { 0 };
 	struct dn_datafile *d;
 	struct dn_dataset *train, *valid;
-	struct dn_metric m;
+	struct dn_result m;
 	struct run r;
 	FILE *f;
 
@@ -376,7 +376,7 @@ static void a_run_on_arrays_with_dense_targets_keeps_the_lowest_loss(void)
 	CU_ASSERT_FALSE(there("d/tiny.ckpt/37"));
 	CU_ASSERT_TRUE(there("d/tiny.ckpt/38/meta.json")); /* one a step, of which three are kept */
 	CHECK_OK_FATAL(dn_weights_load(r.t.net, path_of("d/tiny_best.weights"), -1, false, NULL));
-	CHECK_OK_FATAL(dn_evaluate(r.t.net, valid, 1, &alone, NULL, NULL, &m));
+	CHECK_OK_FATAL(dn_evaluate(r.t.net, valid, &(struct dn_eval_options){ .top = 1 }, &alone, &m));
 	CU_ASSERT_TRUE(m.loss < 30 * .5);
 	close_run(&r);
 	dn_dataset_close(train);

@@ -22,19 +22,20 @@ static void every_image_is_evaluated_once_in_lists_of_any_length(void)
 {
 	for (int64_t n = 1; n <= 21; n++) {
 		struct seen s = { 0 };
-		struct dn_metric m;
+		struct dn_result m;
 		struct net_help t;
 		struct made d;
 
 		make_data(&d, n);
 		open_net(&t, HEAD(16, 2, 1) BODY); /* 8 images a pass */
-		CHECK_OK_FATAL(dn_evaluate(t.net, &d.ds, 2, &alone, see, &s, &m));
+		CHECK_OK_FATAL(
+			dn_evaluate(t.net, &d.ds, &(struct dn_eval_options){ .top = 2, .fn = see, .arg = &s }, &alone, &m));
 		CHECK_EQ(m.images, n);
 		CHECK_EQ(s.n, n);
 		CHECK_EQ(s.wrong_order, 0);
-		CHECK_EQ(m.top1, s.top1);
-		CHECK_EQ(m.topk, s.top2);
-		CHECK_EQ(m.top, 2);
+		CU_ASSERT(dn_result_field(&m, "top1") == (double)s.top1 / (double)n);
+		CU_ASSERT(dn_result_field(&m, "topk") == (double)s.top2 / (double)n);
+		CU_ASSERT_PTR_NOT_NULL(strstr(m.text, ", top 2: "));
 		CU_ASSERT_DOUBLE_EQUAL(m.loss, s.loss, 1e-6 * (double)n); /* float costs, summed in double */
 		net_help_close(&t);
 	}
@@ -43,7 +44,7 @@ static void every_image_is_evaluated_once_in_lists_of_any_length(void)
 static void evaluation_works_without_truth_and_leaves_the_net_as_it_was(void)
 {
 	struct seen s = { 0 };
-	struct dn_metric m;
+	struct dn_result m;
 	struct net_help t;
 	struct made d;
 	float before[64];
@@ -58,11 +59,10 @@ static void evaluation_works_without_truth_and_leaves_the_net_as_it_was(void)
 			peek_into(t.net, t.net->params[i]->value, t.net->params[i]->n, before + n);
 			n += t.net->params[i]->n;
 		}
-	CHECK_OK_FATAL(dn_evaluate(t.net, &d.ds, 5, &alone, see, &s, &m));
+	CHECK_OK_FATAL(dn_evaluate(t.net, &d.ds, &(struct dn_eval_options){ .top = 5, .fn = see, .arg = &s }, &alone, &m));
 	CHECK_EQ(s.n, 5);
-	CHECK_EQ(m.top1, 0);
 	CHECK_EQ(m.loss == 0, 1);
-	CHECK_EQ(m.top, 3);
+	CHECK_STR(m.text, "top 1: 0.000000, top 3: 0.000000");
 	n = 0;
 	for (int i = 0; i < t.net->n_params; i++)
 		if (t.net->params[i]->role == DN_BUFFER) {

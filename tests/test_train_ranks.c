@@ -1,31 +1,20 @@
 /* train: several ranks, one thread each. */
 #include <errno.h>
-#include <pthread.h>
 
+#include "crew.h"
 #include "io/ckpt.h"
 #include "io/weights.h"
 #include "train_help.h"
 
 #define RANKS 3
 
-struct crew {
-	pthread_barrier_t all;
-	int err[RANKS];
-	char text[RANKS][512];
-	double *x[RANKS];
-	double sum[64];
-	const void *mine[RANKS];
-	size_t bytes[RANKS];
-};
-
 struct member {
-	struct crew *crew;
-	int rank;
+	struct crew_member me;
 	struct run r;
 	int err;
 	char message[512];
 	struct seen seen;
-	struct dn_metric metric;
+	struct dn_result result;
 	const char *folder, *cfg;
 	bool poisoned;
 	const struct dn_store_ops *local;
@@ -33,76 +22,16 @@ struct member {
 	float values[64];
 };
 
-static int crew_agree(void *self, int err, const char *what)
-{
-	struct member *m = self;
-	struct crew *c = m->crew;
-	int first = -1;
-
-	c->err[m->rank] = err;
-	snprintf(c->text[m->rank], sizeof(c->text[0]), "%s", dn_message());
-	pthread_barrier_wait(&c->all);
-	for (int r = RANKS - 1; r >= 0; r--)
-		if (c->err[r])
-			first = r;
-	err = first < 0 ? 0 : dn_fail(c->err[first], "rank %d: %s", first, c->text[first]);
-	pthread_barrier_wait(&c->all);
-	return err;
-}
-
-static int crew_sum(void *self, double *x, int n)
-{
-	struct member *m = self;
-	struct crew *c = m->crew;
-
-	c->x[m->rank] = x;
-	pthread_barrier_wait(&c->all);
-	if (m->rank == 0)
-		for (int i = 0; i < n && n <= 64; i++) {
-			c->sum[i] = 0;
-			for (int r = 0; r < RANKS; r++)
-				c->sum[i] += c->x[r][i];
-		}
-	pthread_barrier_wait(&c->all);
-	memcpy(x, c->sum, (size_t)n * sizeof(*x));
-	pthread_barrier_wait(&c->all);
-	return 0;
-}
-
-static int crew_gather(void *self, const void *mine, size_t bytes, char **all, size_t *sizes)
-{
-	struct member *m = self;
-	struct crew *c = m->crew;
-	size_t at = 0;
-
-	c->mine[m->rank] = mine;
-	c->bytes[m->rank] = bytes;
-	pthread_barrier_wait(&c->all);
-	*all = NULL;
-	if (m->rank == 0) {
-		*all = dn_alloc(c->bytes[0] + c->bytes[1] + c->bytes[2] + 1);
-		for (int r = 0; r < RANKS; r++) {
-			if (c->bytes[r])
-				memcpy(*all + at, c->mine[r], c->bytes[r]);
-			at += sizes[r] = c->bytes[r];
-		}
-	}
-	pthread_barrier_wait(&c->all);
-	return 0;
-}
-
-static const struct dn_group_ops crew_ops = { .agree = crew_agree, .sum = crew_sum, .gather = crew_gather };
-
 /* the local store knows no other rank: here all of them take rank 0's values */
 static int crew_write(void *self, struct dn_param *p, enum dn_part part, int64_t at, int64_t n, const float *in)
 {
 	struct member *m = self;
 	int err;
 
-	m->crew->mine[m->rank] = in;
-	pthread_barrier_wait(&m->crew->all);
-	err = m->local->write(m->local_self, p, part, at, n, m->crew->mine[0]);
-	pthread_barrier_wait(&m->crew->all);
+	m->me.crew->mine[m->me.rank] = in;
+	pthread_barrier_wait(&m->me.crew->all);
+	err = m->local->write(m->local_self, p, part, at, n, m->me.crew->mine[0]);
+	pthread_barrier_wait(&m->me.crew->all);
 	return err;
 }
 
@@ -118,7 +47,7 @@ static int load_from_rank0(struct member *m, const struct dn_group *g)
 	m->local_self = whole.self;
 	net->store.ops = &ops;
 	net->store.self = m;
-	err = dn_weights_load_rank0(net, m->rank ? "nowhere" : path_of("crew/crew.weights"), false, g, &in);
+	err = dn_weights_load_rank0(net, m->me.rank ? "nowhere" : path_of("crew/crew.weights"), false, g, &in);
 	net->store = whole;
 	values_of(net, m->values);
 	return err ? err : in.header.seen == 48 && in.n_layers_loaded == 3 ? 0 : -EILSEQ;
@@ -127,8 +56,9 @@ static int load_from_rank0(struct member *m, const struct dn_group *g)
 static void *member_main(void *arg)
 {
 	struct member *m = arg;
-	const struct dn_group g = { m->rank, RANKS, RANKS, &crew_ops, m };
-	struct dn_net_options o = { .rank = m->rank, .world = RANKS, .train = true, .seed = 7 };
+	const struct dn_group g = crew_group(&m->me);
+	struct dn_net_options o = { .rank = m->me.rank, .world = RANKS, .train = true, .seed = 7 };
+	const struct dn_eval_options o2 = { .top = 2, .fn = m->me.rank ? NULL : see, .arg = &m->seen };
 	struct run *r = &m->r;
 	struct dn_dataset *valid = &r->valid.ds;
 
@@ -152,7 +82,7 @@ static void *member_main(void *arg)
 	if (!m->err)
 		m->err = net_help_ready(&r->t, true);
 	if (!m->err)
-		m->err = dn_evaluate(r->t.net, valid, 2, &g, m->rank ? NULL : see, &m->seen, &m->metric);
+		m->err = dn_evaluate(r->t.net, valid, &o2, &g, &m->result);
 	if (!m->err)
 		m->err = dn_loop_create(&r->l, r->t.net, &r->train.ds, valid, &g, &r->c);
 	if (!m->err)
@@ -169,23 +99,13 @@ static void *member_main(void *arg)
 
 static void run_crew(struct member *m, const char *folder, int poisoned)
 {
-	static struct crew crew;
-	pthread_t threads[RANKS];
-
 	memset(m, 0, RANKS * sizeof(*m));
-	CHECK_EQ(pthread_barrier_init(&crew.all, NULL, RANKS), 0);
 	for (int r = 0; r < RANKS; r++) {
-		m[r].crew = &crew;
-		m[r].rank = r;
 		m[r].folder = folder;
 		m[r].cfg = HEAD(12, 2, 4) BLOCKS;
 		m[r].poisoned = r == poisoned;
 	}
-	for (int r = 0; r < RANKS; r++)
-		CHECK_EQ(pthread_create(&threads[r], NULL, member_main, &m[r]), 0);
-	for (int r = 0; r < RANKS; r++)
-		CHECK_EQ(pthread_join(threads[r], NULL), 0);
-	pthread_barrier_destroy(&crew.all);
+	crew_run(RANKS, member_main, m, sizeof(*m));
 }
 
 static void ranks_share_evaluation_files_and_log(void)
@@ -202,9 +122,9 @@ static void ranks_share_evaluation_files_and_log(void)
 		if (m[r].err)
 			fprintf(stderr, "rank %d: %s\n", r, m[r].message);
 		CHECK_EQ(m[r].err, 0);
-		CHECK_EQ(m[r].metric.images, 13);
-		CHECK_EQ(m[r].metric.top1, m[0].seen.top1);
-		CU_ASSERT_DOUBLE_EQUAL(m[r].metric.loss, m[0].seen.loss, 1e-5);
+		CHECK_EQ(m[r].result.images, 13);
+		CU_ASSERT(dn_result_field(&m[r].result, "top1") == (double)m[0].seen.top1 / 13);
+		CU_ASSERT_DOUBLE_EQUAL(m[r].result.loss, m[0].seen.loss, 1e-5);
 		CHECK_EQ(m[r].r.e.steps, 4);
 		CHECK_BITS(m[r].values, m[0].values, 53 * sizeof(float));
 		CHECK_EQ(m[r].r.e.valids, 2);

@@ -84,11 +84,14 @@ struct seen {
 	double loss;
 };
 
-__attribute__((unused)) static int see(void *arg, int64_t index, int64_t cls, const float *p, int64_t n)
+__attribute__((unused)) static int see(void *arg, int64_t index, const void *record, size_t bytes)
 {
 	struct seen *s = arg;
+	const float *p;
+	int64_t cls, n;
 	int better = 0;
 
+	dn_class_record(record, bytes, &cls, &p, &n);
 	s->wrong_order += index != s->n++;
 	if (cls < 0)
 		return 0;
@@ -127,14 +130,14 @@ __attribute__((unused)) static int on_saved(void *arg, const char *path, int64_t
 	return 0;
 }
 
-__attribute__((unused)) static int on_valid(void *arg, const struct dn_loop_step *s, int64_t images, double top1, double topk,
-					    double loss)
+__attribute__((unused)) static int on_valid(void *arg, const struct dn_loop_step *s, const struct dn_result *r)
 {
 	struct events *e = arg;
+	double topk = dn_result_field(r, "topk");
 
 	e->valids++;
-	e->top1 = top1;
-	CU_ASSERT_TRUE(topk >= top1 && topk <= 1 && images > 0);
+	e->top1 = dn_result_field(r, "top1");
+	CU_ASSERT_TRUE(topk >= e->top1 && topk <= 1 && r->images > 0);
 	return 0;
 }
 

@@ -30,14 +30,16 @@ static void offline_fini(struct offline *o)
 static int offline_build(struct offline *o, const char *backend, int threads, const struct dn_net_options *opt)
 {
 	const struct dn_backend *be = dn_backend_find(backend);
+	struct dn_net_options with = *opt;
 	int err;
 
 	if (!be)
 		return -EINVAL;
+	with.needs = dn_net_task_needs;
 	err = dn_cfg_claim(o->cfg, keys_of.name);
 	if (!err)
 		err = be->open(DN_CPU(threads), &o->dev);
-	return err ? err : dn_net_build(&o->net, o->cfg, o->dev, opt);
+	return err ? err : dn_net_build(&o->net, o->cfg, o->dev, &with);
 }
 
 /* --- plan --- */

@@ -63,9 +63,9 @@ static const struct fsdp_name transports[] = {
 };
 
 static const struct fsdp_name types[] = {
-	{ "fp32", FSDP_FP32, false },
-	{ "bf16", FSDP_BF16, true },
-	{ "fp16", FSDP_FP16, true },
+	{ "fp32", DN_F32, false },
+	{ "bf16", DN_BF16, true },
+	{ "fp16", DN_F16, true },
 	{ NULL, 0, false },
 };
 

@@ -47,21 +47,15 @@ int fsdp_name_find(const struct fsdp_names *n, const char *value, const char *wh
 int fsdp_refuse(const char *key, const char *value, const char *where, const char *why);
 
 enum fsdp_transport { FSDP_AUTO, FSDP_MPI, FSDP_LOCAL };
-enum fsdp_type { FSDP_FP32, FSDP_BF16, FSDP_FP16 };
 
 extern const struct fsdp_names fsdp_transports, fsdp_wire_types, fsdp_reduce_types;
 
 /* --- element types --- */
 
 struct fsdp_wire {
-	enum fsdp_type gather; /* of gathered values */
-	enum fsdp_type reduce; /* of gradients, and of sums over ranks */
+	enum dn_type gather; /* of gathered values */
+	enum dn_type reduce; /* of gradients, and of sums over ranks */
 };
-
-static inline size_t fsdp_type_bytes(enum fsdp_type t)
-{
-	return t == FSDP_FP32 ? 4 : 2;
-}
 
 /* --- collectives: what the plan asks of them, and the memory that they want for it beside the plan's own --- */
 

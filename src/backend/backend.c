@@ -108,47 +108,65 @@ int dn_backend_prefer(const char *name)
 	return 0;
 }
 
-int conv_desc_check(const struct dn_conv_desc *d)
+/* both sides of a step: types and layouts that the table takes, as many images, and channels where @channels */
+static int sides_check(const struct op_limits *by, const char *op, const struct dn_tensor *x, const struct dn_tensor *y,
+		       bool channels)
 {
+	int err = tensor_check(by, op, x);
+
+	if (!err)
+		err = tensor_check(by, op, y);
+	if (err)
+		return err;
+	if (x->n != y->n || (channels && x->c != y->c))
+		return dn_fail(-EINVAL,
+			       "%s: %" PRId64 " images of %" PRId64 " channels on one side, %" PRId64 " of %" PRId64
+			       " on the other",
+			       op, x->n, x->c, y->n, y->c);
+	return 0;
+}
+
+int conv_desc_check(const struct op_limits *by, const struct dn_conv_desc *d)
+{
+	const struct dn_tensor *x = &d->x, *y = &d->y;
 	int64_t span, oh, ow;
-	size_t size;
+	struct dn_tensor whole;
 	int err;
 
-	if (d->n < 1 || d->c < 1 || d->h < 1 || d->w < 1 || d->k < 1 || d->groups < 1 || d->size < 1 || d->stride < 1 ||
+	if (x->n < 1 || x->c < 1 || x->h < 1 || x->w < 1 || y->c < 1 || d->groups < 1 || d->size < 1 || d->stride < 1 ||
 	    d->dilation < 1 || d->pad < 0)
 		return dn_fail(-EINVAL,
 			       "convolution: sizes must be positive: n %" PRId64 " c %" PRId64 " h %" PRId64 " w %" PRId64
-			       " k %" PRId64 " groups %" PRId64 " size %" PRId64 " stride %" PRId64 " dilation %" PRId64
+			       " filters %" PRId64 " groups %" PRId64 " size %" PRId64 " stride %" PRId64 " dilation %" PRId64
 			       " pad %" PRId64,
-			       d->n, d->c, d->h, d->w, d->k, d->groups, d->size, d->stride, d->dilation, d->pad);
-	if (d->c % d->groups || d->k % d->groups)
+			       x->n, x->c, x->h, x->w, y->c, d->groups, d->size, d->stride, d->dilation, d->pad);
+	err = sides_check(by, "convolution", x, y, false);
+	if (!err)
+		err = type_check(by, "convolution", d->weights);
+	if (err)
+		return err;
+	if (x->c % d->groups || y->c % d->groups)
 		return dn_fail(-EINVAL,
 			       "convolution: %" PRId64 " groups must divide %" PRId64 " channels and %" PRId64 " filters",
-			       d->groups, d->c, d->k);
-	if (d->size > INT32_MAX || d->dilation > INT32_MAX || d->pad > INT32_MAX || d->h > INT32_MAX || d->w > INT32_MAX)
+			       d->groups, x->c, y->c);
+	if (d->size > INT32_MAX || d->dilation > INT32_MAX || d->pad > INT32_MAX || x->h > INT32_MAX || x->w > INT32_MAX)
 		return dn_fail(-EINVAL, "convolution: size, dilation, pad, height or width above %d", INT32_MAX);
 	span = (d->size - 1) * d->dilation + 1;
-	oh = d->h + 2 * d->pad < span ? 0 : (d->h + 2 * d->pad - span) / d->stride + 1;
-	ow = d->w + 2 * d->pad < span ? 0 : (d->w + 2 * d->pad - span) / d->stride + 1;
+	oh = x->h + 2 * d->pad < span ? 0 : (x->h + 2 * d->pad - span) / d->stride + 1;
+	ow = x->w + 2 * d->pad < span ? 0 : (x->w + 2 * d->pad - span) / d->stride + 1;
 	if (oh < 1 || ow < 1)
 		return dn_fail(-EINVAL,
 			       "convolution: a kernel of %" PRId64 " does not fit into %" PRId64 "x%" PRId64
 			       " with padding %" PRId64,
-			       span, d->w, d->h, d->pad);
-	if (oh != d->oh || ow != d->ow)
-		return dn_fail(-EINVAL, "convolution: output is %" PRId64 "x%" PRId64 ", must be %" PRId64 "x%" PRId64, d->ow,
-			       d->oh, ow, oh);
-	err = dn_mul_size((size_t)d->n, (size_t)d->c, &size);
+			       span, x->w, x->h, d->pad);
+	if (oh != y->h || ow != y->w)
+		return dn_fail(-EINVAL, "convolution: output is %" PRId64 "x%" PRId64 ", must be %" PRId64 "x%" PRId64, y->w,
+			       y->h, ow, oh);
+	err = dn_tensor_init(&whole, "convolution: input", x->type, x->n, x->c, x->h, x->w);
 	if (!err)
-		err = dn_mul_size(size, (size_t)(d->h * d->w), &size);
+		err = dn_tensor_init(&whole, "convolution: output", y->type, y->n, y->c, y->h, y->w);
 	if (!err)
-		err = dn_mul_size(size, sizeof(float), &size);
-	if (!err)
-		err = dn_mul_size((size_t)d->n, (size_t)d->k, &size);
-	if (!err)
-		err = dn_mul_size(size, (size_t)(oh * ow), &size);
-	if (!err)
-		err = dn_mul_size(size, sizeof(float), &size);
+		err = dn_tensor_init(&whole, "convolution: weights", d->weights, y->c, x->c / d->groups, d->size, d->size);
 	if (err)
 		return err;
 	if ((unsigned)d->act >= DN_ACTS)
@@ -156,53 +174,64 @@ int conv_desc_check(const struct dn_conv_desc *d)
 	return 0;
 }
 
-int shortcut_desc_check(const struct dn_shortcut_desc *d)
+int gemm_desc_check(const struct op_limits *by, const struct dn_gemm_desc *d)
 {
-	if (d->n < 0 || d->w1 < 1 || d->h1 < 1 || d->c1 < 1 || d->w2 < 1 || d->h2 < 1 || d->c2 < 1)
-		return dn_fail(-EINVAL, "shortcut: sizes must be positive");
-	if (d->w1 / d->w2 != d->h1 / d->h2 || d->w2 / d->w1 != d->h2 / d->h1)
-		return dn_fail(-EINVAL,
-			       "shortcut: %" PRId64 "x%" PRId64 " onto %" PRId64 "x%" PRId64 ": width and height differ in ratio",
-			       d->w1, d->h1, d->w2, d->h2);
-	return 0;
+	int err = type_check(by, "gemm", d->a);
+
+	if (!err)
+		err = type_check(by, "gemm", d->b);
+	if (!err)
+		err = type_check(by, "gemm", d->c);
+	if (!err && (d->m < 0 || d->n < 0 || d->k < 0))
+		err = dn_fail(-EINVAL, "gemm: a negative size: m %" PRId64 " n %" PRId64 " k %" PRId64, d->m, d->n, d->k);
+	return err;
 }
 
-int dropout_key_check(const struct dn_dropout_key *k)
+int pool_desc_check(const struct op_limits *by, const char *op, const struct dn_pool_desc *d)
+{
+	if (d->size < 1 || d->stride < 1 || d->pad < 0)
+		return dn_fail(-EINVAL, "%s: size %" PRId64 " stride %" PRId64 " pad %" PRId64, op, d->size, d->stride, d->pad);
+	return sides_check(by, op, &d->x, &d->y, true);
+}
+
+int shortcut_desc_check(const struct op_limits *by, const char *op, const struct dn_shortcut_desc *d)
+{
+	const struct dn_tensor *a = &d->src, *b = &d->y;
+
+	if (b->n < 0 || a->w < 1 || a->h < 1 || a->c < 1 || b->w < 1 || b->h < 1 || b->c < 1)
+		return dn_fail(-EINVAL, "%s: sizes must be positive", op);
+	if (a->w / b->w != a->h / b->h || b->w / a->w != b->h / a->h)
+		return dn_fail(-EINVAL,
+			       "%s: %" PRId64 "x%" PRId64 " onto %" PRId64 "x%" PRId64 ": width and height differ in ratio", op,
+			       a->w, a->h, b->w, b->h);
+	return sides_check(by, op, a, b, false);
+}
+
+int dropout_check(const struct op_limits *by, const char *op, const struct dn_dropout_key *k, const struct dn_tensor *t)
 {
 	if (!(k->probability >= 0 && k->probability <= 1))
-		return dn_fail(-EINVAL, "dropout: probability %g, must be 0 to 1", (double)k->probability);
-	return 0;
+		return dn_fail(-EINVAL, "%s: probability %g, must be 0 to 1", op, (double)k->probability);
+	return tensor_check(by, op, t);
 }
 
-int softmax_desc_check(const struct dn_softmax_desc *d)
+int reorg_desc_check(const struct op_limits *by, const char *op, const struct dn_reorg_desc *d)
 {
-	if (d->n < 0 || d->c < 1 || d->hw < 1 || d->n_groups < 1 || d->n_groups > d->c)
-		return dn_fail(-EINVAL, "softmax: %d groups of %" PRId64 " channels at %" PRId64 " points", d->n_groups, d->c,
-			       d->hw);
-	if (!(d->temperature > 0))
-		return dn_fail(-EINVAL, "softmax: temperature %g, must be positive", (double)d->temperature);
-	if (!d->group_at && d->c % d->n_groups)
-		return dn_fail(-EINVAL, "softmax: %d groups do not divide %" PRId64 " channels", d->n_groups, d->c);
-	for (int g = 0; d->group_at && g < d->n_groups; g++)
-		if (d->group_at[0] != 0 || d->group_at[g] >= d->group_at[g + 1] || d->group_at[d->n_groups] != d->c)
-			return dn_fail(-EINVAL, "softmax: group %d does not continue the one before", g);
-	return 0;
+	const struct dn_tensor *t = &d->narrow;
+
+	if (t->n < 0 || t->c < 1 || t->h < 1 || t->w < 1 || d->stride < 1 || d->stride > 1 << 15 ||
+	    t->c % (d->stride * d->stride))
+		return dn_fail(-EINVAL, "%s: stride %" PRId64 " of %" PRId64 "x%" PRId64 "x%" PRId64, op, d->stride, t->w, t->h,
+			       t->c);
+	return tensor_check(by, op, t);
 }
 
-int reorg_desc_check(const struct dn_reorg_desc *d)
+int crop_desc_check(const struct op_limits *by, const char *op, const struct dn_crop_desc *d)
 {
-	if (d->n < 0 || d->c < 1 || d->h < 1 || d->w < 1 || d->stride < 1 || d->stride > 1 << 15 ||
-	    d->c % (d->stride * d->stride))
-		return dn_fail(-EINVAL, "reorg: stride %" PRId64 " of %" PRId64 "x%" PRId64 "x%" PRId64, d->stride, d->w, d->h,
-			       d->c);
-	return 0;
-}
+	const struct dn_tensor *x = &d->x, *y = &d->y;
 
-int crop_desc_check(const struct dn_crop_desc *d)
-{
-	if (d->n < 0 || d->c < 1 || d->oh < 1 || d->ow < 1 || d->oh > d->h || d->ow > d->w)
-		return dn_fail(-EINVAL, "crop: %" PRId64 "x%" PRId64 " of %" PRId64 "x%" PRId64, d->ow, d->oh, d->w, d->h);
-	return 0;
+	if (x->n < 0 || x->c < 1 || y->h < 1 || y->w < 1 || y->h > x->h || y->w > x->w)
+		return dn_fail(-EINVAL, "%s: %" PRId64 "x%" PRId64 " of %" PRId64 "x%" PRId64, op, y->w, y->h, x->w, x->h);
+	return sides_check(by, op, x, y, true);
 }
 
 /* NOTE(crop draw): numbers 3g, 3g + 1 and 3g + 2 of the stream are the row, the column and the flip of global image g. */
@@ -210,28 +239,56 @@ void crop_place(const struct dn_crop_desc *d, const struct dn_numbers *num, int6
 {
 	uint64_t at = 3 * (num->first_image + (uint64_t)i);
 
-	*top = (d->h - d->oh) / 2;
-	*left = (d->w - d->ow) / 2;
+	*top = (d->x.h - d->y.h) / 2;
+	*left = (d->x.w - d->y.w) / 2;
 	*flip = false;
 	if (!d->random)
 		return;
-	*top = (int64_t)dn_rng_below(num->seed, d->stream, at, (uint64_t)(d->h - d->oh + 1));
-	*left = (int64_t)dn_rng_below(num->seed, d->stream, at + 1, (uint64_t)(d->w - d->ow + 1));
+	*top = (int64_t)dn_rng_below(num->seed, d->stream, at, (uint64_t)(d->x.h - d->y.h + 1));
+	*left = (int64_t)dn_rng_below(num->seed, d->stream, at + 1, (uint64_t)(d->x.w - d->y.w + 1));
 	*flip = d->flip && dn_rng_below(num->seed, d->stream, at + 2, 2);
 }
 
-int lrn_desc_check(const struct dn_lrn_desc *d)
+int lrn_desc_check(const struct op_limits *by, const char *op, const struct dn_lrn_desc *d)
 {
-	if (d->n < 0 || d->c < 1 || d->hw < 1 || d->size < 1)
-		return dn_fail(-EINVAL, "lrn: sizes must be positive");
-	return 0;
+	if (d->x.n < 0 || d->x.c < 1 || dn_tensor_plane(&d->x) < 1 || d->size < 1)
+		return dn_fail(-EINVAL, "%s: sizes must be positive", op);
+	return tensor_check(by, op, &d->x);
 }
 
-int local_desc_check(const struct dn_conv_desc *d)
+int local_desc_check(const struct op_limits *by, const char *op, const struct dn_conv_desc *d)
 {
-	if (d->n < 0 || d->c < 1 || d->h < 1 || d->w < 1 || d->k < 1 || d->oh < 1 || d->ow < 1 || d->size < 1 || d->stride < 1 ||
+	const struct dn_tensor *x = &d->x, *y = &d->y;
+	int err;
+
+	if (x->n < 0 || x->c < 1 || x->h < 1 || x->w < 1 || y->c < 1 || y->h < 1 || y->w < 1 || d->size < 1 || d->stride < 1 ||
 	    d->pad < 0 || d->groups != 1 || d->dilation != 1)
-		return dn_fail(-EINVAL, "local: sizes must be positive, groups and dilation 1");
+		return dn_fail(-EINVAL, "%s: sizes must be positive, groups and dilation 1", op);
+	err = sides_check(by, op, x, y, false);
+	return err ? err : type_check(by, op, d->weights);
+}
+
+int parts_check(const struct op_limits *by, const struct dn_parts *p)
+{
+	if (p->n < 1 || p->n > 1 << 20 || p->own < 0 || p->own > p->n)
+		return dn_fail(-EINVAL, "sum_tree: %d parts, own part %d: must be 1 to %d parts", p->n, p->own, 1 << 20);
+	return type_check(by, "sum_tree", p->type);
+}
+
+int truth_check(const struct op_limits *by, const char *op, const struct dn_tensor *x, const struct dn_tensor *t)
+{
+	int err = tensor_check(by, op, x);
+
+	if (err || t->type == x->type)
+		return err ? err : sides_check(by, op, x, t, true);
+	if (t->type != DN_I32)
+		return dn_fail(-ENOTSUP, "%s: backend %s has it for targets of %s or i32, not for %s", op, by->backend,
+			       dn_type_name(x->type), dn_type_name(t->type));
+	if (x->n != t->n || dn_tensor_plane(x) != dn_tensor_plane(t) || t->c < 1 || t->c > x->c || x->c % t->c)
+		return dn_fail(-EINVAL,
+			       "%s: classes of %" PRId64 " groups at %" PRId64 " points of %" PRId64 " images for %" PRId64
+			       " channels at %" PRId64 " points of %" PRId64,
+			       op, t->c, dn_tensor_plane(t), t->n, x->c, dn_tensor_plane(x), x->n);
 	return 0;
 }
 

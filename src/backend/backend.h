@@ -3,9 +3,11 @@
  * An op is one mathematical step; it takes a stream, returns 0 or -errno, and knows no layers, nets or
  * cfg. Results are ready when the stream reaches the call. On the CPU the compute stream runs inline in
  * the caller; communication streams are FIFOs served by the device's one progress thread.
+ * Tensors are device memory, DN_ALIGN aligned, described by struct dn_tensor; one descriptor stands for a tensor and its
+ * gradient. Biases, scales, statistics, norms and gradients of params are f32. An op that lacks a type or a layout says so with
+ * -ENOTSUP and writes nothing. Sizes are elements unless "bytes" is said.
  * Work may end later than its call: an op owns its scalars, descriptors and arrays of pointers from the call on; the tensors
  * and objects that it names stay until the stream has passed, or was aborted.
- * All tensors are NCHW float32, contiguous, DN_ALIGN aligned. Sizes are elements unless "bytes" is said.
  * Gradients have Darknet's sign: delta = -dL/dy (ascent), everywhere.
  */
 #ifndef DN_BACKEND_BACKEND_H
@@ -13,13 +15,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "backend/tensor.h"
 #include "base/mem.h"
 #include "base/status.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Gradient as a function of the output y (darknet-compat section 4), from DN_ACT_SWISH on of the input x:
+/* Gradient as a function of the output y (docs/layers.md, Activations), from DN_ACT_SWISH on of the input x:
  * those are not monotonic, so y does not tell. */
 enum dn_act {
 	DN_ACT_LINEAR,
@@ -57,9 +60,23 @@ DN_EXPORT int dn_act_find(const char *name, enum dn_act *out);
 /** dn_act_names() - "linear, logistic, relu, ..." for messages */
 DN_EXPORT const char *dn_act_names(void);
 
+struct dn_gemm_desc { /* row-major c[m, n] = alpha * op(a) * op(b) + beta * c; beta 0: c is not read */
+	bool ta, tb;  /* op transposes */
+	int64_t m, n, k;
+	float alpha, beta;
+	int64_t lda, ldb, ldc;
+	enum dn_type a, b, c;
+};
+
+/* of matrices without gaps between their rows; alpha is 1 */
+static inline struct dn_gemm_desc dn_gemm_dense(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta)
+{
+	return (struct dn_gemm_desc){ ta, tb, m, n, k, 1, beta, ta ? m : k, tb ? k : n, n, DN_F32, DN_F32, DN_F32 };
+}
+
 struct dn_conv_desc {
-	int64_t n, c, h, w; /* input */
-	int64_t k, oh, ow;  /* output: n, k, oh, ow */
+	struct dn_tensor x, y; /* [n, c, h, w] to [n, filters, oh, ow] */
+	enum dn_type weights;  /* [filters, c / groups, size, size] */
 	int64_t groups, size, stride, pad, dilation;
 	bool bias;	 /* y = act(conv + bias) instead of act(conv) */
 	enum dn_act act; /* applied in forward; backward ops get dy already times act' */
@@ -67,20 +84,20 @@ struct dn_conv_desc {
 };
 
 struct dn_pool_desc {
-	int64_t n, c, h, w, oh, ow;
+	struct dn_tensor x, y;	   /* [n, c, h, w] to [n, c, oh, ow] */
 	int64_t size, stride, pad; /* pad = total padding; the window starts at x * stride - pad / 2 */
 };
 
 struct dn_bn_desc {
-	int64_t n, c, hw;
-	bool legacy;	 /* Darknet's CPU rule: variance / (N-1), (x-m)/(sqrt(v)+1e-6) forward,
+	struct dn_tensor x; /* and y */
+	bool legacy;	    /* Darknet's CPU rule: variance / (N-1), (x-m)/(sqrt(v)+1e-6) forward,
 					 * 1e-5 inside the root and /N backward; else biased variance, 1e-5 inside */
-	enum dn_act act; /* y = act(scale * xhat + bias) */
+	enum dn_act act;    /* y = act(scale * xhat + bias) */
 };
 
-struct dn_shortcut_desc { /* out (w2,h2,c2) has the shape of the direct input; src is w1,h1,c1 */
-	int64_t n, w1, h1, c1, w2, h2, c2;
-	float alpha, beta; /* on the overlap: alpha * direct + beta * src; elsewhere direct */
+struct dn_shortcut_desc {
+	struct dn_tensor src, y; /* y: and the direct input */
+	float alpha, beta;	 /* on the overlap: alpha * direct + beta * src; elsewhere direct */
 };
 
 /* Numbers that change from pass to pass or from step to step. Ops take a pointer to one such struct in device memory and read
@@ -117,43 +134,54 @@ enum dn_cost {
 	DN_COSTS
 };
 
-struct dn_softmax_desc { /* over groups of channels, at each of hw points of each of n images */
-	int64_t n, c, hw;
-	int n_groups;
-	const int32_t *group_at; /* [n_groups + 1] first channel of each group, host memory; NULL: equal groups */
-	float temperature;
-};
-
-struct dn_tree_desc {	       /* classes in a hierarchy; host memory that outlives the call */
+struct dn_tree_desc {	       /* classes in a hierarchy; host memory */
 	int64_t c;	       /* nodes; a parent stands before its children */
 	const int32_t *parent; /* [c], -1 at the top */
 	int n_groups;
-	const int32_t *group_at; /* [n_groups + 1] */
+	const int32_t *group_at; /* [n_groups + 1] first class of each group */
 };
 
-struct dn_reorg_desc { /* narrow point i, j, k of [c, h, w]; wide [c/s^2, h*s, w*s]; with c2 = c / s^2 and
+struct dn_softmax_desc {		 /* over groups of channels, at each point of each image */
+	struct dn_tensor x;		 /* and y */
+	int n_groups;			 /* of equal size */
+	const struct dn_tree_desc *tree; /* its groups instead; read by softmax_create() only */
+	float temperature;
+};
+
+struct dn_reorg_desc { /* point i, j, k of narrow, [c, h, w]; wide [c/s^2, h*s, w*s]; with c2 = c / s^2 and
 					 * o = k / c2 the wide point is (i*s + o%s, j*s + o/s, k%c2) */
-	int64_t n, c, h, w, stride;
+	struct dn_tensor narrow;
+	int64_t stride;
 };
 
-struct dn_crop_desc { /* out[c, oh, ow] of [c, h, w], then scale * v + shift */
-	int64_t n, c, h, w, oh, ow;
+struct dn_crop_desc { /* y[c, oh, ow] of x[c, h, w], then scale * v + shift */
+	struct dn_tensor x, y;
 	float scale, shift;
 	bool random; /* offset and flip of image i from (seed, stream, first_image + i); else centred */
 	bool flip;
 	uint64_t stream;
 };
 
-struct dn_lrn_desc { /* N = kappa + alpha * sum of x^2 over channels k-(size-1)/2 .. k+size/2; y = x N^-beta */
-	int64_t n, c, hw, size;
+struct dn_lrn_desc {	    /* N = kappa + alpha * sum of x^2 over channels k-(size-1)/2 .. k+size/2; y = x N^-beta */
+	struct dn_tensor x; /* and y */
+	int64_t size;
 	float alpha, beta, kappa;
 };
 
 enum dn_scale { DN_SCALE_EACH, DN_SCALE_CHANNEL, DN_SCALE_POINT };
 
-struct dn_scale_desc { /* y[n, c, hw] = a * b; a is [n, c, hw], one a channel [n, c], or one a point [n, hw] */
-	int64_t n, c, hw;
+struct dn_scale_desc {	    /* y[n, c, hw] = a * b; a is [n, c, hw], one a channel [n, c], or one a point [n, hw] */
+	struct dn_tensor y; /* and b; a has its type */
 	enum dn_scale by;
+};
+
+/* What sum_tree() adds, part by part. By value: a launch can carry it to a device. */
+struct dn_parts {
+	enum dn_type type;
+	int n, own; /* part own is mine, those before and behind it lie one after the other; own = n: none is mine */
+	const void *mine;
+	const void *others; /* part i at i (behind own: i - 1) strides */
+	size_t stride_bytes;
 };
 
 struct dn_sgd { /* see sgd(); what does not change while a param is trained */
@@ -172,7 +200,8 @@ struct dn_adam { /* see adam() */
 struct dn_device;
 struct dn_stream;
 struct dn_event;
-struct dn_conv; /* a prepared convolution: primitives of one shape */
+struct dn_conv;	   /* a prepared convolution: primitives of one shape */
+struct dn_softmax; /* a prepared softmax: its groups, and the hierarchy that they may come from, in device memory */
 
 enum dn_stream_kind { DN_STREAM_COMPUTE, DN_STREAM_COMM };
 
@@ -256,132 +285,144 @@ struct dn_backend {
 	int (*stream_sync)(struct dn_stream *st);	   /* host waits for all work so far; returns the stream's error */
 	int64_t (*waited_ns)(const struct dn_device *dev); /* host or compute time spent waiting for events so far */
 
-	/* --- math --- "acc": false overwrites the output, true adds to it */
-	/* row-major c[m,n] = alpha * op(a) * op(b) + beta * c */
-	int (*gemm)(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-		    int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+	/* --- math --- "acc": false overwrites the output, true adds to it. Values, weights and their copies are void: their type
+	 * is the descriptor's. What an op returns to the host (losses, counts) is device memory like the rest. */
+	int (*gemm)(struct dn_stream *st, const struct dn_gemm_desc *d, const void *a, const void *b, void *c);
 
 	int (*conv_create)(struct dn_device *dev, const struct dn_conv_desc *d, struct dn_conv **out);
 	void (*conv_destroy)(struct dn_conv *cv);
-	size_t (*conv_workspace_bytes)(const struct dn_conv *cv); /* of the hungriest op below */
+	/* of the hungriest op below; @acc: with conv_backward_weights() that adds */
+	size_t (*conv_workspace_bytes)(const struct dn_conv *cv, bool acc);
 	/* weights in the library's own layout, for values that do not change between calls; 0 = plain is used anyway */
 	size_t (*conv_packed_bytes)(const struct dn_conv *cv);
-	int (*conv_pack)(struct dn_stream *st, struct dn_conv *cv, const float *w, void *packed, void *ws);
-	/* w: [k, c/groups, size, size]; packed (may be NULL) replaces w; bias may be NULL when the desc has none */
-	int (*conv_forward)(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *w, const void *packed,
-			    const float *bias, float *y, void *ws);
-	int (*conv_backward_weights)(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *dy, float *dw,
-				     void *ws); /* overwrites dw */
-	int (*conv_backward_data)(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx, bool acc,
+	int (*conv_pack)(struct dn_stream *st, struct dn_conv *cv, const void *w, void *packed, void *ws);
+	/* packed (may be NULL) replaces w; bias may be NULL when the desc has none */
+	int (*conv_forward)(struct dn_stream *st, struct dn_conv *cv, const void *x, const void *w, const void *packed,
+			    const float *bias, void *y, void *ws);
+	/* NOTE(added gradients): where acc adds to a param's gradient, this call's own sum is rounded first and added then */
+	int (*conv_backward_weights)(struct dn_stream *st, struct dn_conv *cv, const void *x, const void *dy, float *dw, bool acc,
+				     void *ws);
+	int (*conv_backward_data)(struct dn_stream *st, struct dn_conv *cv, const void *dy, const void *w, void *dx, bool acc,
 				  void *ws);
 
-	/* x[n, c, hw] -> act(x + bias[c]) in place; bias NULL = activation only */
-	int (*bias_act)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *x, const float *bias, enum dn_act act);
-	int (*bias_backward)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, const float *dy, float *db); /* overwrites */
+	/* x -> act(x + bias[c]) in place; bias NULL = activation only */
+	int (*bias_act)(struct dn_stream *st, const struct dn_tensor *t, void *x, const float *bias, enum dn_act act);
+	int (*bias_backward)(struct dn_stream *st, const struct dn_tensor *t, const void *dy, float *db, bool acc);
 	/* dy *= act', of the output y or, where dn_act_of_input(), of the input x */
-	int (*act_backward)(struct dn_stream *st, enum dn_act act, int64_t n, const float *y, float *dy);
+	int (*act_backward)(struct dn_stream *st, const struct dn_tensor *t, enum dn_act act, const void *y, void *dy);
 
 	/* batch statistics into mean[c], var[c] (var: biased, or / (N-1) with legacy), then y */
-	int (*bn_forward_train)(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale,
-				const float *bias, float *mean, float *var, float *y);
+	int (*bn_forward_train)(struct dn_stream *st, const struct dn_bn_desc *d, const void *x, const float *scale,
+				const float *bias, float *mean, float *var, void *y);
 	/* y may be x itself */
-	int (*bn_forward)(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale, const float *bias,
-			  const float *mean, const float *var, float *y);
-	/* dy is already times act'; dscale and dbias are overwritten; dx may be dy itself (then acc = false); dx NULL =
-	 * not wanted. frozen: the statistics were constants (rolling), so their gradient is none */
-	int (*bn_backward)(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const float *x, const float *mean,
-			   const float *var, const float *scale, const float *dy, float *dx, bool acc, float *dscale,
-			   float *dbias);
+	int (*bn_forward)(struct dn_stream *st, const struct dn_bn_desc *d, const void *x, const float *scale, const float *bias,
+			  const float *mean, const float *var, void *y);
+	/* dy is already times act'; dx may be dy itself (then acc = false); dx NULL = not wanted, dbias likewise. frozen: the
+	 * statistics were constants (rolling), so their gradient is none */
+	int (*bn_backward)(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const void *x, const float *mean,
+			   const float *var, const float *scale, const void *dy, void *dx, bool acc, float *dscale, float *dbias,
+			   bool acc_params);
 
 	/* index: winner's position in the plane, -1 when the window is all padding (y is then 0). NaN inputs: a NaN wins. */
-	int (*maxpool_forward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y, int32_t *index);
-	int (*maxpool_backward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, const int32_t *index,
-				float *dx, bool acc);
-	int (*avgpool_forward)(struct dn_stream *st, int64_t rows, int64_t hw, const float *x, float *y);
-	int (*avgpool_backward)(struct dn_stream *st, int64_t rows, int64_t hw, const float *dy, float *dx, bool acc);
+	int (*maxpool_forward)(struct dn_stream *st, const struct dn_pool_desc *d, const void *x, void *y, int32_t *index);
+	int (*maxpool_backward)(struct dn_stream *st, const struct dn_pool_desc *d, const void *dy, const int32_t *index,
+				void *dx, bool acc);
+	/* @t: of x; y has one element a channel */
+	int (*avgpool_forward)(struct dn_stream *st, const struct dn_tensor *t, const void *x, void *y);
+	int (*avgpool_backward)(struct dn_stream *st, const struct dn_tensor *t, const void *dy, void *dx, bool acc);
 
 	/* mean over the part of each window that lies in the image; a window without such a part gives 0 */
-	int (*local_avg_forward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y);
-	int (*local_avg_backward)(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, float *dx, bool acc);
+	int (*local_avg_forward)(struct dn_stream *st, const struct dn_pool_desc *d, const void *x, void *y);
+	int (*local_avg_backward)(struct dn_stream *st, const struct dn_pool_desc *d, const void *dy, void *dx, bool acc);
 
-	int (*dropout_forward)(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
-			       int64_t per_image, const float *x, float *y);
-	int (*dropout_backward)(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
-				int64_t per_image, const float *dy, float *dx, bool acc);
+	int (*dropout_forward)(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num,
+			       const struct dn_tensor *t, const void *x, void *y);
+	int (*dropout_backward)(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num,
+				const struct dn_tensor *t, const void *dy, void *dx, bool acc);
 
-	int (*softmax)(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, float *y);
+	int (*softmax_create)(struct dn_device *dev, const struct dn_softmax_desc *d, struct dn_softmax **out);
+	void (*softmax_destroy)(struct dn_softmax *sm);
 	/* y may not be x */
-	int (*softmax_groups)(struct dn_stream *st, const struct dn_softmax_desc *d, const float *x, float *y);
-	/* out[n, c]: t with every ancestor of a positive class set to 1, and groups without a positive one to DN_IGNORE */
-	int (*tree_truth)(struct dn_stream *st, const struct dn_tree_desc *d, int64_t n, const float *t, float *out);
-	/* *loss (fp64) is overwritten with the sum of -log p over every target that is neither 0 nor DN_IGNORE, p the softmax of
-	 * x / temperature over each row; from x, since the float p of a confident row has lost all digits of 1 - p */
-	int (*softmax_loss)(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
-			    double *loss);
-	/* *loss (fp64) is overwritten with the sum over elements; delta is overwritten */
-	int (*cost)(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta,
-		    double *loss);
+	int (*softmax_forward)(struct dn_stream *st, const struct dn_softmax *sm, const void *x, void *y);
+	/* NOTE(targets): @t describes the target. Of the type of x: one number for every element of x. i32: the number of a class
+	 * for each group of channels at each point, [n, groups, h, w], counted from 0 within its group; it stands for 1 at that
+	 * class and 0 at the others, -1 for 0 everywhere. A number that is no class makes the loss NaN.
+	 *
+	 * *loss (f64) is overwritten with the sum of -log p over every target that is neither 0 nor DN_IGNORE, p the softmax of
+	 * x / temperature; from x, since the float p of a confident row has lost all digits of 1 - p */
+	int (*softmax_loss)(struct dn_stream *st, const struct dn_softmax *sm, const void *x, const struct dn_tensor *t,
+			    const void *truth, double *loss);
+	/* of a tree: out is truth with every ancestor of a positive class set to 1, and groups without a positive one to DN_IGNORE;
+	 * both are described as x is */
+	int (*tree_truth)(struct dn_stream *st, const struct dn_softmax *sm, const void *truth, void *out);
+	/* *loss (f64) is overwritten with the sum over elements; delta is overwritten. @p describes p and delta; @t: NOTE(targets),
+	 * groups of equal size */
+	int (*cost)(struct dn_stream *st, enum dn_cost kind, const struct dn_tensor *p, const void *x, const struct dn_tensor *t,
+		    const void *truth, void *delta, double *loss);
 
 	/* y = alpha * x + beta * y (beta 0: y is not read) */
-	int (*axpby)(struct dn_stream *st, int64_t n, float alpha, const float *x, float beta, float *y);
+	int (*axpby)(struct dn_stream *st, enum dn_type type, int64_t n, float alpha, const void *x, float beta, void *y);
 	/* rows of n elements with strides */
-	int (*copy_rows)(struct dn_stream *st, int64_t rows, int64_t n, const float *src, int64_t src_stride, float *dst,
-			 int64_t dst_stride, bool acc);
-	int (*shortcut_forward)(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *direct, const float *src,
-				float *y);
+	int (*copy_rows)(struct dn_stream *st, enum dn_type type, int64_t rows, int64_t n, const void *src, int64_t src_stride,
+			 void *dst, int64_t dst_stride, bool acc);
+	/* alpha * direct + beta * src on the overlap, direct elsewhere */
+	int (*shortcut_forward)(struct dn_stream *st, const struct dn_shortcut_desc *d, const void *direct, const void *src,
+				void *y);
 	/* dsrc += / = beta * dy on the overlap (acc false: zero elsewhere) */
-	int (*shortcut_backward_src)(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *dy, float *dsrc,
+	int (*shortcut_backward_src)(struct dn_stream *st, const struct dn_shortcut_desc *d, const void *dy, void *dsrc,
 				     bool acc);
 
-	/* y[planes, h*s, w*s] (+)= scale * x[planes, h, w] of the block's point */
-	int (*upsample)(struct dn_stream *st, int64_t planes, int64_t h, int64_t w, int64_t stride, float scale, const float *x,
-			float *y, bool acc);
-	/* the transposed step: y[planes, h, w] (+)= scale * sum of the s x s block of x[planes, h*s, w*s] */
-	int (*block_sum)(struct dn_stream *st, int64_t planes, int64_t h, int64_t w, int64_t stride, float scale, const float *x,
-			 float *y, bool acc);
+	/* y[n, c, h*s, w*s] (+)= scale * x of the block's point; @narrow: x */
+	int (*upsample)(struct dn_stream *st, const struct dn_tensor *narrow, int64_t stride, float scale, const void *x, void *y,
+			bool acc);
+	/* the transposed step: y[n, c, h, w] (+)= scale * sum of the s x s block of x[n, c, h*s, w*s]; @narrow: y */
+	int (*block_sum)(struct dn_stream *st, const struct dn_tensor *narrow, int64_t stride, float scale, const void *x,
+			 void *y, bool acc);
 	/* narrow: y[narrow] (+)= x[wide], else y[wide] (+)= x[narrow]; each is the gradient of the other */
-	int (*reorg)(struct dn_stream *st, const struct dn_reorg_desc *d, bool narrow, const float *x, float *y, bool acc);
-	/* y[n, cols, rows] (+)= x[n, rows, cols] */
-	int (*transpose)(struct dn_stream *st, int64_t n, int64_t rows, int64_t cols, const float *x, float *y, bool acc);
-	int (*crop_forward)(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *x,
-			    float *y);
-	int (*crop_backward)(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const float *dy,
-			     float *dx, bool acc);
-	/* norm[n, c, hw]: N, for the gradient */
-	int (*lrn_forward)(struct dn_stream *st, const struct dn_lrn_desc *d, const float *x, float *norm, float *y);
-	int (*lrn_backward)(struct dn_stream *st, const struct dn_lrn_desc *d, const float *x, const float *norm, const float *dy,
-			    float *dx, bool acc);
-	/* norm[n, hw] over the channels of a point; a point of zeros stays zero and has no gradient */
-	int (*l2norm_forward)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, const float *x, float *norm, float *y);
-	int (*l2norm_backward)(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, const float *y, const float *norm,
-			       const float *dy, float *dx, bool acc);
-	/* a convolution with weights of its own at every output point: w[oh*ow, k, c, size, size]; groups and dilation are 1,
+	int (*reorg)(struct dn_stream *st, const struct dn_reorg_desc *d, bool narrow, const void *x, void *y, bool acc);
+	/* y[n, h*w, c] (+)= x[n, c, h*w]; @t: x */
+	int (*transpose)(struct dn_stream *st, const struct dn_tensor *t, const void *x, void *y, bool acc);
+	int (*crop_forward)(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const void *x,
+			    void *y);
+	int (*crop_backward)(struct dn_stream *st, const struct dn_crop_desc *d, const struct dn_numbers *num, const void *dy,
+			     void *dx, bool acc);
+	/* norm: N of every element of x, for the gradient */
+	int (*lrn_forward)(struct dn_stream *st, const struct dn_lrn_desc *d, const void *x, float *norm, void *y);
+	int (*lrn_backward)(struct dn_stream *st, const struct dn_lrn_desc *d, const void *x, const float *norm, const void *dy,
+			    void *dx, bool acc);
+	/* norm[n, h, w] over the channels of a point; a point of zeros stays zero and has no gradient */
+	int (*l2norm_forward)(struct dn_stream *st, const struct dn_tensor *t, const void *x, float *norm, void *y);
+	int (*l2norm_backward)(struct dn_stream *st, const struct dn_tensor *t, const void *y, const float *norm, const void *dy,
+			       void *dx, bool acc);
+	/* a convolution with weights of its own at every output point: w[oh*ow, filters, c, size, size]; groups and dilation are 1,
 	 * pad on the left and above, outside the input is 0 on every side; bias and act of the desc are not applied */
-	int (*local_forward)(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *w, float *y);
-	int (*local_backward_weights)(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy,
-				      float *dw); /* overwrites dw */
-	int (*local_backward_data)(struct dn_stream *st, const struct dn_conv_desc *d, const float *dy, const float *w, float *dx,
+	int (*local_forward)(struct dn_stream *st, const struct dn_conv_desc *d, const void *x, const void *w, void *y);
+	int (*local_backward_weights)(struct dn_stream *st, const struct dn_conv_desc *d, const void *x, const void *dy,
+				      float *dw, bool acc);
+	int (*local_backward_data)(struct dn_stream *st, const struct dn_conv_desc *d, const void *dy, const void *w, void *dx,
 				   bool acc);
-	int (*scale_forward)(struct dn_stream *st, const struct dn_scale_desc *d, const float *a, const float *b, float *y,
+	int (*scale_forward)(struct dn_stream *st, const struct dn_scale_desc *d, const void *a, const void *b, void *y,
 			     bool acc);
 	/* da (+)= dy * b, summed over what shares an a */
-	int (*scale_backward)(struct dn_stream *st, const struct dn_scale_desc *d, const float *b, const float *dy, float *da,
+	int (*scale_backward)(struct dn_stream *st, const struct dn_scale_desc *d, const void *b, const void *dy, void *da,
 			      bool acc);
 	/* y = +1 where x > 0, else -1, times the mean of |x| over the row when @mean */
-	int (*binarize)(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y);
+	int (*binarize)(struct dn_stream *st, enum dn_type type, int64_t rows, int64_t n, bool mean, const void *x, void *y);
 
-	/* With rate = num->rate * lr_scale, E = num->images, f = num->factor, each factor computed in double and rounded once:
+	/* w and the states are f32 whatever the gradients g of @type are. With rate = num->rate * lr_scale, E = num->images,
+	 * f = num->factor, each factor computed in double and rounded once:
 	 * v = momentum * v + f * g - decay * E * w;  w += rate / E * v */
-	int (*sgd)(struct dn_stream *st, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w, float *v,
-		   const float *g);
+	int (*sgd)(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num,
+		   float *w, float *v, const void *g);
 	/* u = f / E * g - decay * w (decoupled: no decay);  m = b1 m + (1-b1) u;  v = b2 v + (1-b2) u^2;
 	 * w = shrink * w + rate * (m correct1) / (sqrt(v correct2) + eps), shrink = decoupled ? 1 - rate * decay : 1 */
-	int (*adam)(struct dn_stream *st, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w, float *m,
-		    float *v, const float *g);
-	/* out (= or +=) the sum of parts[0..n_parts) by the fixed binary tree over the index, split at the largest
-	 * power of two below the count; parts may include out itself only at acc = false */
-	int (*sum_tree)(struct dn_stream *st, int64_t n, int n_parts, const float *const *parts, float *out, bool acc);
-	int (*count_nonfinite)(struct dn_stream *st, int64_t n, const float *x, int64_t *count);
+	int (*adam)(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_adam *o, const struct dn_numbers *num,
+		    float *w, float *m, float *v, const void *g);
+	/* out (= or +=, f32) the sum of parts of n elements by the fixed binary tree over the index, split at the largest
+	 * power of two below the count; out may be one of the parts only at acc = false */
+	int (*sum_tree)(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc);
+	/* *count is overwritten */
+	int (*count_nonfinite)(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, int64_t *count);
 };
 
 struct dn_device {

@@ -118,6 +118,15 @@ void dn_warn(const char *fmt, ...)
 	va_end(ap);
 }
 
+void dn_warn_own(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	emit_args("warning: ", fmt, ap);
+	va_end(ap);
+}
+
 void dn_log_quiet(bool quiet)
 {
 	atomic_store(&quiet_warnings, quiet);

@@ -17,6 +17,9 @@ DN_EXPORT bool dn_log_on(const char *room, enum dn_level level);
 /** dn_warn() - one line "warning: ..." on stderr; silent on ranks where dn_log_quiet(true) was called */
 DN_EXPORT void dn_warn(const char *fmt, ...) DN_PRINTF(1, 2);
 
+/** dn_warn_own() - the same of what this rank alone may know: not silent anywhere */
+DN_EXPORT void dn_warn_own(const char *fmt, ...) DN_PRINTF(1, 2);
+
 /** dn_log_quiet() - keep warnings to one rank: ranks other than 0 call it with true */
 DN_EXPORT void dn_log_quiet(bool quiet);
 

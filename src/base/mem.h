@@ -22,7 +22,7 @@ enum dn_region {
 	DN_MEM_ACTIVATIONS, /* outputs, deltas, saved tensors, and the ring of input batches */
 	DN_MEM_WORKSPACE,   /* scratch of the math library, reordered weights */
 	DN_MEM_STAGING,	    /* pieces under exchange */
-	DN_MEM_BUFFERS,	    /* rolling statistics and this microbatch's statistics */
+	DN_MEM_BUFFERS,	    /* rolling statistics, this microbatch's, and what layers remember beyond the pass */
 	DN_MEM_EMA,
 	DN_MEM_SNAPSHOT,
 	DN_MEM_PLANNED, /* number of planned regions */

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "cli/launch.h"
 
 /* "-x", but not "-" and not a number below zero */

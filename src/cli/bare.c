@@ -30,6 +30,7 @@ int bare_open(struct bare *b, struct dn_command *c, const char *cfg_path, const 
 	if (opt)
 		o = *opt;
 	o.world = 1;
+	o.needs = dn_net_task_needs;
 	o.legacy_bn = dn_options_on(c->flags, "legacy-bn");
 	err = dn_cfg_read(&b->cfg, cfg_path, dn_options_on(c->flags, "strict"));
 	if (!err)

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/keyrule.h"
 #include "base/launch.h"
+#include "base/version.h"
 #include "cli/cli.h"
 #include "cli/launch.h"
 
@@ -303,6 +304,7 @@ int session_net(struct session *s, struct dn_net_options *opt)
 	opt->train = s->run.train;
 	opt->seed = s->run.seed;
 	opt->legacy_bn = dn_options_on(s->c->flags, "legacy-bn");
+	opt->needs = dn_net_task_needs;
 	err = dn_net_build(&s->net, s->cfg, s->run.dev, opt);
 	err = session_agree(s, err, "build of the net");
 	if (err)
@@ -446,8 +448,8 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	err = dn_group_sum(&s->run.group, &bad, 1);
 	if (err)
 		return err;
-	if (bad > 0 && s->run.group.world > 1)
-		dn_warn("%s: %.0f values are not finite", path, bad);
+	info->n_nonfinite = (int64_t)bad;
+	dn_weights_tell(path, info);
 	if (first && info->partial)
 		fprintf(stderr, "%s is partial: %d of %d layers loaded, the others keep their initial values\n", path,
 			info->n_layers_loaded, info->n_layers);

@@ -33,7 +33,7 @@ void session_items_fini(struct session_items *s);
 
 int session_start(struct session *s, struct dn_command *c, const char *cfg_path, bool train);
 int session_agree(struct session *s, int err, const char *what);
-/** session_net() - build; @opt's rank, world, seed, legacy_bn and train are filled in here */
+/** session_net() - build; @opt's rank, world, seed, legacy_bn, needs and train are filled in here */
 int session_net(struct session *s, struct dn_net_options *opt);
 /** session_ready() - compare the ranks, let the plugin see the net, allocate, fill with initial values */
 int session_ready(struct session *s, struct session_items *items);

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "cli/cli.h"
 
 static const char *flag_arg(const struct dn_option *o)

@@ -403,6 +403,7 @@ static int partial(struct bare *b, struct dn_command *c)
 	fprintf(stderr, err ? "\n" : "Done!\n");
 	if (err)
 		return err;
+	dn_weights_tell(c->args[1], &info);
 	fprintf(stderr, "Saving weights to %s\n", c->args[2]);
 	return dn_weights_save(b->net, c->args[2], 0, (int)layers, &alone, NULL);
 }

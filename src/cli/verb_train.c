@@ -61,7 +61,7 @@ struct training {
 	struct dn_dataset *data, *valid;
 	struct dn_loop *loop;
 	struct progress progress;
-	bool classifier;
+	const struct dn_net_task *task; /* the net's */
 	enum dn_shuffle shuffle;
 	const char *backup;
 	char base[256];
@@ -77,17 +77,13 @@ static int on_step(void *arg, const struct dn_loop_step *st)
 {
 	struct training *t = arg;
 	FILE *f = t->s.c->out;
+	char line[512];
 
 	if (!first_rank(t))
 		return 0;
 	progress_clear(&t->progress);
-	fprintf(f, "Loaded: %f seconds\n", st->load_seconds);
-	if (t->classifier)
-		fprintf(f, "%lld, %.3f: %f, %f avg, %f rate, %f seconds, %llu images\n", (long long)st->step, st->epoch, st->loss,
-			st->avg, st->rate, st->seconds, (unsigned long long)st->seen);
-	else
-		fprintf(f, "%lld: %f, %f avg, %f rate, %f seconds, %llu images\n", (long long)st->step, st->loss, st->avg,
-			st->rate, st->seconds, (unsigned long long)st->seen);
+	t->task->line(st, line, sizeof(line));
+	fprintf(f, "Loaded: %f seconds\n%s\n", st->load_seconds, line);
 	fflush(f);
 	progress_show(&t->progress, st, t->s.net->hyper.max_batches, t->s.net->batch);
 	return 0;
@@ -107,23 +103,22 @@ static int on_saved(void *arg, const char *path, int64_t bytes, double seconds)
 	return 0;
 }
 
-static int on_valid(void *arg, const struct dn_loop_step *st, int64_t images, double top1, double topk, double loss)
+static int on_valid(void *arg, const struct dn_loop_step *st, const struct dn_result *r)
 {
 	struct training *t = arg;
 
 	if (!first_rank(t))
 		return 0;
 	progress_clear(&t->progress);
-	fprintf(t->s.c->out, "Validation after %lld: %lld images, top 1: %f, top %lld: %f, loss %f\n", (long long)st->step,
-		(long long)images, top1, (long long)t->file->top, topk, loss);
+	fprintf(t->s.c->out, "Validation after %lld: %lld images%s%s, loss %f\n", (long long)st->step, (long long)r->images,
+		*r->text ? ", " : "", r->text, r->loss / (double)r->images);
 	fflush(t->s.c->out);
 	return 0;
 }
 
-/* softmax, or a cost after one */
-static bool is_classifier(const struct dn_net *net)
+static bool is_classifier(const struct dn_net_task *task)
 {
-	return !strcmp(net->layers[net->output_layer].ops->name, "softmax");
+	return task == dn_net_task_find("classifier");
 }
 
 static int read_data_file(struct training *t)
@@ -166,7 +161,7 @@ static int open_data(struct training *t, struct session_items *items)
 	err = samples_open(&t->data, t->file, net, false, t->s.run.seed);
 	if (!err && dn_options_int(t->s.c->flags, "valid") > 0) {
 		err = samples_open(&t->valid, t->file, net, true, t->s.run.seed);
-		if (!err && t->classifier)
+		if (!err && is_classifier(t->task))
 			err = samples_check_top(t->file->top, net, t->file->file->path);
 	}
 	if (!err)
@@ -319,8 +314,8 @@ static int train(struct training *t, struct dn_command *c, bool classifier)
 	err = session_agree(&t->s, dn_loop_plan_sizes(t->s.net), "sizes of the net");
 	if (err)
 		return err;
-	t->classifier = is_classifier(t->s.net);
-	if (classifier && !t->classifier)
+	t->task = dn_net_task_of(t->s.net);
+	if (classifier && !is_classifier(t->task))
 		err = dn_fail(-EINVAL,
 			      "%s: classifier train wants a net that ends in [softmax], the last layer here is [%s]; "
 			      "darknet train takes other nets",
@@ -340,10 +335,8 @@ static int train(struct training *t, struct dn_command *c, bool classifier)
 
 static int run_training(struct dn_command *c, struct training *t, bool classifier)
 {
-	int err;
+	int err = train(t, c, classifier);
 
-	t->classifier = classifier;
-	err = train(t, c, classifier);
 	dn_loop_destroy(t->loop);
 	dn_dataset_close(t->data);
 	dn_dataset_close(t->valid);

@@ -14,11 +14,14 @@ struct validation {
 	int64_t images, hit1, hitk;
 };
 
-static int on_image(void *arg, int64_t index, int64_t cls, const float *p, int64_t n)
+static int on_image(void *arg, int64_t index, const void *record, size_t bytes)
 {
 	struct validation *v = arg;
 	FILE *f = v->s.c->out;
+	const float *p;
+	int64_t cls, n;
 
+	dn_class_record(record, bytes, &cls, &p, &n);
 	if (v->data->name)
 		fprintf(f, "%s, %lld, ", v->data->name(v->data, index), (long long)cls);
 	else
@@ -58,8 +61,9 @@ static int open_data(struct validation *v, struct session_items *items)
 	return err ? err : session_item_weights(items, v->weights_path);
 }
 
-static int evaluate(struct validation *v, struct dn_command *c, dn_valid_fn fn, struct dn_metric *m)
+static int evaluate(struct validation *v, struct dn_command *c, dn_record_fn fn, struct dn_result *r)
 {
+	struct dn_eval_options o = { .task = dn_net_task_find("classifier"), .fn = fn, .arg = v };
 	struct dn_net_options opt = { 0 };
 	struct session_items items = { 0 };
 	struct dn_weights_info info;
@@ -83,7 +87,8 @@ static int evaluate(struct validation *v, struct dn_command *c, dn_valid_fn fn, 
 	session_items_fini(&items);
 	if (!err)
 		err = session_load(&v->s, v->weights_path, false, &info);
-	return err ? err : dn_evaluate(v->s.net, v->data, v->top, &v->s.run.group, fn, v, m);
+	o.top = v->top;
+	return err ? err : dn_evaluate(v->s.net, v->data, &o, &v->s.run.group, r);
 }
 
 static int validation_end(struct validation *v, int err)
@@ -98,12 +103,11 @@ static int validation_end(struct validation *v, int err)
 static int run_classifier_valid(struct dn_command *c)
 {
 	struct validation v = { .data_path = c->args[0], .cfg_path = c->args[1], .weights_path = c->args[2] };
-	struct dn_metric m;
-	int err = evaluate(&v, c, on_image, &m);
+	struct dn_result r;
+	int err = evaluate(&v, c, on_image, &r);
 
 	if (!err && v.s.run.group.rank == 0)
-		fprintf(c->out, "%lld images: top 1: %f, top %d: %f, loss: %f\n", (long long)m.images,
-			(double)m.top1 / (double)m.images, v.top, (double)m.topk / (double)m.images, m.loss / (double)m.images);
+		fprintf(c->out, "%lld images: %s, loss: %f\n", (long long)r.images, r.text, r.loss / (double)r.images);
 	return validation_end(&v, err);
 }
 
@@ -111,7 +115,7 @@ static int run_cifar_test(struct dn_command *c)
 {
 	struct validation v = { .data_path = NULL };
 	int at = samples_data_arg(c, &v.data_path);
-	struct dn_metric m;
+	struct dn_result r;
 	int64_t start;
 	int err;
 
@@ -120,10 +124,10 @@ static int run_cifar_test(struct dn_command *c)
 	v.cfg_path = c->args[at];
 	v.weights_path = c->args[at + 1];
 	start = dn_now_ns();
-	err = evaluate(&v, c, NULL, &m);
+	err = evaluate(&v, c, NULL, &r);
 	if (!err && v.s.run.group.rank == 0)
-		fprintf(c->out, "top1: %f, %f seconds, %lld images\n", (double)m.top1 / (double)m.images,
-			(double)(dn_now_ns() - start) * 1e-9, (long long)m.images);
+		fprintf(c->out, "top1: %f, %f seconds, %lld images\n", dn_result_field(&r, "top1"),
+			(double)(dn_now_ns() - start) * 1e-9, (long long)r.images);
 	return validation_end(&v, err);
 }
 

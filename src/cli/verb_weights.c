@@ -44,16 +44,23 @@ static int run_info(struct dn_command *c)
 	struct dn_weights_info info;
 	int err;
 
-	err = dn_weights_info_read(c->args[0], &info);
-	if (!err && c->n_args > 1) {
+	if (c->n_args > 1) {
 		err = open_net(&o, c, c->args[1]);
 		if (!err)
 			err = dn_weights_check(o.net, c->args[0], true, &info);
+	} else {
+		err = dn_weights_info_read(c->args[0], &info);
 	}
 	if (!err) {
-		fprintf(c->out, "version %d.%d.%d\nseen %llu images\nheader %d bytes\nfile %lld bytes\n%lld values\n",
-			info.header.major, info.header.minor, info.header.revision, (unsigned long long)info.header.seen,
-			info.header.header_bytes, (long long)info.file_bytes, (long long)info.floats);
+		int bits = info.header.header_bytes == 20 ? 64 : 32;
+
+		dn_weights_tell(c->args[0], &info);
+		fprintf(c->out, "version %d.%d.%d\nseen %llu images", info.header.major, info.header.minor, info.header.revision,
+			(unsigned long long)info.header.seen);
+		if (!dn_weights_own_width(&info.header))
+			fprintf(c->out, " (%d-bit)", bits);
+		fprintf(c->out, "\nheader %d bytes\nfile %lld bytes\n%lld values\n", info.header.header_bytes,
+			(long long)info.file_bytes, (long long)info.floats);
 		if (info.header.transpose)
 			fprintf(c->out, "connected weights are transposed\n");
 		if (c->n_args > 1)
@@ -124,8 +131,11 @@ static int compare(void *arg, struct dn_param *p, int64_t at, int64_t n, float *
 static int load(struct dn_net *net, const char *path)
 {
 	struct dn_weights_info info;
+	int err = dn_weights_load(net, path, -1, false, &info);
 
-	return dn_weights_load(net, path, -1, false, &info);
+	if (!err)
+		dn_weights_tell(path, &info);
+	return err;
 }
 
 static int walk(struct dn_net *net, int first, int n, dn_interval_fn fn, struct difference *d)

@@ -144,7 +144,7 @@ static int open_file(struct dn_dataset *ds, struct cifar *f, const char *path)
 	data_unmap(map, bytes);
 	if (batch)
 		return open_batches(ds, f, &path, 1);
-	err = dn_lines_read(&l, path, "a list of CIFAR-10's batches", false);
+	err = dn_lines_read_paths(&l, path, "a list of CIFAR-10's batches");
 	if (!err)
 		err = open_batches(ds, f, (const char *const *)l.line, l.n);
 	dn_lines_fini(&l);

@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/array_priv.h"
 #include "data/image_priv.h"
@@ -21,25 +22,33 @@
 
 /* --- reading --- */
 
-static int cannot_read(const char *path)
+void image_name(char out[IMAGE_NAME_BYTES], const char *path, const char *list, int64_t line)
 {
-	return dn_fail(-errno, DATA_PATH ": cannot read the image: %s", path, strerror(errno));
+	if (list)
+		snprintf(out, IMAGE_NAME_BYTES, "%.180s:%lld: \"%.280s\"", list, (long long)line, path);
+	else
+		snprintf(out, IMAGE_NAME_BYTES, "\"%.480s\"", path);
 }
 
-static int need_file(const char *path, const struct stat *st)
+static int cannot_read(const char *name)
+{
+	return dn_fail(-errno, DATA_PATH ": cannot read the image: %s", name, strerror(errno));
+}
+
+static int need_file(const char *name, const struct stat *st)
 {
 	if (S_ISDIR(st->st_mode))
-		return dn_fail(-EISDIR, DATA_PATH ": is a folder, not an image", path);
+		return dn_fail(-EISDIR, DATA_PATH ": is a folder, not an image", name);
 	if (!S_ISREG(st->st_mode))
-		return dn_fail(-EINVAL, DATA_PATH ": is no regular file, so no image", path);
+		return dn_fail(-EINVAL, DATA_PATH ": is no regular file, so no image", name);
 	if (st->st_size > MAX_FILE_BYTES)
-		return dn_fail(-EFBIG, DATA_PATH ": has %lld bytes; images of at most %lld are read", path,
+		return dn_fail(-EFBIG, DATA_PATH ": has %lld bytes; images of at most %lld are read", name,
 			       (long long)st->st_size, (long long)MAX_FILE_BYTES);
 	return 0;
 }
 
 /* The whole file, into the arena. Looks before it opens, as opening a device can have effects. */
-static int read_file(struct image_arena *a, const char *path, unsigned char **out, size_t *n)
+static int read_file(struct image_arena *a, const char *path, const char *name, unsigned char **out, size_t *n)
 {
 	struct stat st;
 	unsigned char *p;
@@ -47,19 +56,19 @@ static int read_file(struct image_arena *a, const char *path, unsigned char **ou
 	int fd, err;
 
 	if (stat(path, &st))
-		return cannot_read(path);
-	err = need_file(path, &st);
+		return cannot_read(name);
+	err = need_file(name, &st);
 	if (err)
 		return err;
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
-		return cannot_read(path);
-	err = fstat(fd, &st) ? cannot_read(path) : need_file(path, &st);
+		return cannot_read(name);
+	err = fstat(fd, &st) ? cannot_read(name) : need_file(name, &st);
 	if (err)
 		goto out;
 	p = image_arena_get(a, (size_t)st.st_size + 1);
 	if (!p) {
-		err = dn_fail(-ENOMEM, DATA_PATH ": no memory for its %lld bytes", path, (long long)st.st_size);
+		err = dn_fail(-ENOMEM, DATA_PATH ": no memory for its %lld bytes", name, (long long)st.st_size);
 		goto out;
 	}
 	while (have < (size_t)st.st_size) {
@@ -68,13 +77,13 @@ static int read_file(struct image_arena *a, const char *path, unsigned char **ou
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k < 0)
-			err = cannot_read(path);
+			err = cannot_read(name);
 		if (k <= 0)
 			break;
 		have += (size_t)k;
 	}
 	if (!err && !have)
-		err = dn_fail(-EINVAL, DATA_PATH ": is empty, not an image", path);
+		err = dn_fail(-EINVAL, DATA_PATH ": is empty, not an image", name);
 	*out = p;
 	*n = have;
 out:
@@ -85,7 +94,7 @@ out:
 /* One of the kinds that are read, by its first bytes; a TGA has none. */
 static bool known_start(const unsigned char *p, size_t n)
 {
-	return image_is_png(p, n) || image_is_jpeg(p, n) || image_is_pnm(p, n) || image_starts(p, n, "BM", 2);
+	return image_is_png(p, n) || image_is_jpeg(p, n) || image_is_pnm(p, n) || image_is_bmp(p, n);
 }
 
 static int cannot_decode(const char *path, const unsigned char *p, size_t n, const char *why)
@@ -97,58 +106,85 @@ static int cannot_decode(const char *path, const unsigned char *p, size_t n, con
 	return dn_fail(-EINVAL, DATA_PATH ": the image cannot be decoded: %s", path, why);
 }
 
-static int64_t be32(const unsigned char *p)
+/* What no decoder but ours needs to know first. */
+static int check_kind(struct image_arena *a, const char *name, const unsigned char **p, size_t *n, struct jpeg_look *jpeg)
 {
-	return (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
+	if (image_is_png(*p, *n))
+		return image_check_png(a, name, p, n);
+	if (image_is_jpeg(*p, *n))
+		return image_check_jpeg(name, *p, *n, jpeg);
+	if (image_is_bmp(*p, *n))
+		return image_check_bmp(a, name, p, n);
+	return 0;
 }
 
-int image_decode_bytes(struct image_arena *a, const unsigned char *p, size_t n, const char *path, int64_t c, struct dn_view *out)
+int image_decode_bytes(struct image_arena *a, const unsigned char *p, size_t n, const char *name, int64_t c, struct dn_view *out)
 {
+	struct jpeg_look jpeg = { 0 };
 	unsigned char *pixels = NULL;
 	int w = 0, h = 0, file_c = 0, err;
 	const char *why;
 
+	a->no_end = false;
 	if (c != 1 && c != 3)
 		return dn_fail(-ENOTSUP,
-			       DATA_PATH ": cannot be read as %lld channels; images have 1 (grey) or 3 (red, green, blue)", path,
+			       DATA_PATH ": cannot be read as %lld channels; images have 1 (grey) or 3 (red, green, blue)", name,
 			       (long long)c);
 	if (data_text_only(p, n) && !known_start(p, n))
-		return cannot_decode(path, p, n, ""); /* the test for TGA takes much for one */
+		return cannot_decode(name, p, n, ""); /* the test for TGA takes much for one */
 	if (image_is_pnm(p, n))
-		return image_decode_pnm(a, p, n, path, c, out);
-	if (image_is_png(p, n) && n >= 24) { /* the decoder would call it unknown */
-		err = image_check_size(path, be32(p + 16), be32(p + 20));
-		if (err)
-			return err;
-	}
-	err = image_is_jpeg(p, n) ? image_check_jpeg(path, p, n) : 0;
+		return image_decode_pnm(a, p, n, name, c, out);
+	err = check_kind(a, name, &p, &n, &jpeg);
 	if (err)
 		return err;
 	why = image_stb_info(a, p, n, &w, &h, &file_c);
 	if (why)
-		return cannot_decode(path, p, n, why);
-	err = image_check_size(path, w, h);
+		return cannot_decode(name, p, n, why);
+	if (h < 0 && image_is_bmp(p, n))
+		h = -h; /* not below -DN_IMAGE_MAX_SIDE: checked */
+	err = image_check_size(name, w, h);
 	if (!err)
-		err = image_check(path, p, n, w, h);
+		err = image_check(name, p, n, w, h, &jpeg);
 	if (err)
 		return err;
-	why = image_stb_decode(a, p, n, (int)c, &pixels, &w, &h);
-	if (why)
-		return cannot_decode(path, p, n, why);
+	if (jpeg.no_end) {
+		err = image_decode_endless(a, p, n, name, (int)c, &pixels, &w, &h);
+		if (err)
+			return err;
+		a->no_end = true;
+	} else {
+		why = image_stb_decode(a, p, n, (int)c, &pixels, &w, &h);
+		if (why)
+			return cannot_decode(name, p, n, why);
+	}
 	*out = dn_view_bytes(pixels, w, h, c);
 	return 0;
 }
 
-int image_decode(struct image_arena *a, const char *path, int64_t c, struct dn_view *out)
+int image_decode(struct image_arena *a, const char *path, const char *name, int64_t c, struct dn_view *out)
 {
 	unsigned char *p = NULL;
 	size_t n = 0;
 	int err = image_arena_reset(a);
 
 	if (!err)
-		err = read_file(a, path, &p, &n);
+		err = read_file(a, path, name, &p, &n);
 	if (!err)
-		err = image_decode_bytes(a, p, n, path, c, out);
+		err = image_decode_bytes(a, p, n, name, c, out);
+	return err;
+}
+
+/* A file that nobody's list names */
+static int decode_one(struct image_arena *a, const char *path, int64_t c, struct dn_view *out)
+{
+	char name[IMAGE_NAME_BYTES];
+	int err = image_arena_init(a, IMAGE_ARENA_ONCE);
+
+	image_name(name, path, NULL, 0);
+	if (!err)
+		err = image_decode(a, path, name, c, out);
+	if (!err && a->no_end)
+		dn_warn("%s: " IMAGE_NO_END, name);
 	return err;
 }
 
@@ -158,10 +194,8 @@ int dn_image_read(struct dn_image *out, const char *path, int64_t c)
 	struct dn_view v = { 0 };
 	float *x = NULL;
 	size_t bytes = 0;
-	int err = image_arena_init(&a, IMAGE_ARENA_ONCE);
+	int err = decode_one(&a, path, c, &v);
 
-	if (!err)
-		err = image_decode(&a, path, c, &v);
 	if (!err)
 		err = dn_mul_size((size_t)(v.w * v.h), (size_t)c * sizeof(*x), &bytes);
 	if (!err) {
@@ -186,10 +220,8 @@ int dn_image_read_fit(const char *path, enum dn_fit fit, float *out, int64_t w, 
 {
 	struct image_arena a = { 0 };
 	struct dn_view v = { 0 };
-	int err = image_arena_init(&a, IMAGE_ARENA_ONCE);
+	int err = decode_one(&a, path, c, &v);
 
-	if (!err)
-		err = image_decode(&a, path, c, &v);
 	if (!err)
 		dn_image_fit(&v, fit, out, w, h);
 	image_arena_fini(&a);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "data/array_priv.h"
@@ -17,6 +18,8 @@ struct scratch { /* of one thread that decodes */
 	struct scratch *next;
 };
 
+#define MOST_WARNINGS 20 /* of images one by one */
+
 struct images {
 	struct dn_lines list;
 	struct truth truth;
@@ -25,9 +28,11 @@ struct images {
 	bool augmented;
 	struct dn_augment augment;
 	uint64_t seed;
-	pthread_mutex_t lock; /* of the two below */
+	pthread_mutex_t lock; /* of what follows */
 	struct scratch *idle;
-	int n_scratches; /* idle or in use */
+	int n_scratches;	       /* idle or in use */
+	int64_t mended[MOST_WARNINGS]; /* samples that have been warned of */
+	int n_mended;
 };
 
 /* --- one sample --- */
@@ -109,11 +114,37 @@ static void make_input(const struct images *m, const struct dn_view *v, const st
 	dn_augment_apply(&m->augment, &d, v, x, w, h);
 }
 
+/* Once for each image, of which this rank alone may know. */
+static void warn_mended(struct images *m, int64_t i, const char *name)
+{
+	bool told = false, last = false;
+
+	pthread_mutex_lock(&m->lock);
+	for (int k = 0; k < m->n_mended && k < MOST_WARNINGS; k++)
+		told = told || m->mended[k] == i;
+	if (!told && m->n_mended <= MOST_WARNINGS) {
+		last = m->n_mended == MOST_WARNINGS;
+		if (!last)
+			m->mended[m->n_mended] = i;
+		m->n_mended++;
+	} else {
+		told = true;
+	}
+	pthread_mutex_unlock(&m->lock);
+	if (told)
+		return;
+	if (last)
+		dn_warn_own("%s: " IMAGE_NO_END "; more such images are not named", name);
+	else
+		dn_warn_own("%s: " IMAGE_NO_END, name);
+}
+
 static int images_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
 		      int64_t n_truths, int64_t *cls)
 {
 	struct images *m = ds->priv;
 	struct dn_view v = { 0 };
+	char name[IMAGE_NAME_BYTES];
 	struct scratch *s;
 	int err;
 
@@ -125,7 +156,10 @@ static int images_get(const struct dn_dataset *ds, int64_t i, const struct dn_sa
 	s = take_scratch(m);
 	if (!s)
 		return -ENOMEM;
-	err = image_decode(&s->arena, m->list.line[i], ds->c, &v);
+	image_name(name, m->list.line[i], ds->path, m->list.number[i]);
+	err = image_decode(&s->arena, m->list.line[i], name, ds->c, &v);
+	if (!err && s->arena.no_end)
+		warn_mended(m, i, name);
 	if (!err)
 		make_input(m, &v, key, x, key && key->w ? key->w : ds->w, key && key->h ? key->h : ds->h);
 	give_scratch(m, s);
@@ -226,9 +260,9 @@ static int open_tree(struct images *m, const struct dn_datafile *d, int64_t clas
 
 	if (!d->tree)
 		return 0;
-	err = truth_tree_read(&m->truth.tree, d->tree);
-	if (!err && m->truth.tree.n != classes)
-		err = dn_fail(-EINVAL, DATA_PATH ": %lld nodes, but there are %lld classes", d->tree, (long long)m->truth.tree.n,
+	err = dn_tree_read(&m->truth.tree, d->tree);
+	if (!err && m->truth.tree->n != classes)
+		err = dn_fail(-EINVAL, DATA_PATH ": %lld nodes, but there are %lld classes", d->tree, (long long)m->truth.tree->n,
 			      (long long)classes);
 	return err;
 }
@@ -307,7 +341,7 @@ int images_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct
 	if (c->augment)
 		m->augment = *c->augment;
 	snprintf(ds->path, sizeof(ds->path), "%s", path ? path : "data/train.list");
-	err = dn_lines_read(&m->list, path ? path : "data/train.list", "a list of images", false);
+	err = dn_lines_read_paths(&m->list, path ? path : "data/train.list", "a list of images");
 	if (err && !path)
 		err = dn_fail(err, DATA_PATH ": there is no %s= line, and there is no data/train.list either", d->file->path,
 			      c->valid ? "valid" : "train");

@@ -7,7 +7,7 @@
 
 bool image_is_pnm(const unsigned char *p, size_t n)
 {
-	return n >= 3 && p[0] == 'P' && (p[1] == '5' || p[1] == '6') && p[2] && strchr(" \t\r\n#", p[2]);
+	return n >= 3 && p[0] == 'P' && (p[1] == '5' || p[1] == '6') && p[2] && strchr(" \t\r\n\v\f#", p[2]);
 }
 
 /* The next number of the header from *at on, which then stands behind it; -1 = there is none, or it is too large. */
@@ -67,7 +67,14 @@ int image_decode_pnm(struct image_arena *a, const unsigned char *p, size_t n, co
 	err = image_check_size(path, w, h);
 	if (err)
 		return err;
-	at++; /* one blank */
+	/* one blank, or a comment, which the end of its line ends */
+	if (at < n && p[at] == '#')
+		while (at < n && p[at] != '\n' && p[at] != '\r')
+			at++;
+	if (at < n && (!p[at] || !strchr(" \t\r\n\v\f", p[at])))
+		return dn_fail(-EINVAL, DATA_PATH ": the image cannot be decoded: no blank follows the largest value, %lld", path,
+			       (long long)most);
+	at++;
 	if (at > n || (int64_t)(n - at) < w * h * file_c * (most > 255 ? 2 : 1))
 		return dn_fail(-EINVAL, DATA_PATH ": says that it has %lld x %lld pixels, for which its %zu bytes are too few",
 			       path, (long long)w, (long long)h, n);

@@ -169,13 +169,14 @@ static void summary(const struct truth *t, const struct dn_lines *paths, const s
 		return;
 	err = dn_buf_printf(&b, "%.300s: of %lld images", list, (long long)t->n);
 	if (!err && none)
-		err = dn_buf_printf(&b, " %lld have no label of %.300s in their path (the first: %.300s)", (long long)none,
-				    labels_path, paths->line[first_none]);
+		err = dn_buf_printf(&b, " %lld have no label of %.300s in their path (the first: line %d, \"%.300s\")",
+				    (long long)none, labels_path, paths->number[first_none], paths->line[first_none]);
 	if (!err && several) {
 		const int32_t *k = t->cls + t->at[first_several];
 
-		err = dn_buf_printf(&b, "%s %lld have several (the first: %.300s: %.80s, %.80s%s)", none ? "," : "",
-				    (long long)several, paths->line[first_several], labels->line[k[0]], labels->line[k[1]],
+		err = dn_buf_printf(&b, "%s %lld have several (the first: line %d, \"%.300s\": %.80s, %.80s%s)", none ? "," : "",
+				    (long long)several, paths->number[first_several], paths->line[first_several],
+				    labels->line[k[0]], labels->line[k[1]],
 				    t->at[first_several + 1] - t->at[first_several] > 2 ? ", ..." : "");
 	}
 	if (!err)
@@ -210,8 +211,7 @@ void truth_fini(struct truth *t)
 {
 	dn_free(t->at);
 	dn_free(t->cls);
-	dn_free(t->tree.parent);
-	dn_free(t->tree.group);
+	dn_tree_destroy(t->tree);
 	*t = (struct truth){ 0 };
 }
 
@@ -221,14 +221,14 @@ int64_t truth_first(const struct truth *t, int64_t i)
 }
 
 /* Groups without a positive are ignored. */
-static void ignore_groups(const struct truth_tree *tree, float *out)
+static void ignore_groups(const struct dn_tree *tree, float *out)
 {
-	for (int64_t g = 0; g < tree->n_groups; g++) {
+	for (int g = 0; g < tree->n_groups; g++) {
 		bool any = false;
 
-		for (int32_t k = tree->group[g]; k < tree->group[g + 1]; k++)
+		for (int32_t k = tree->group_at[g]; k < tree->group_at[g + 1]; k++)
 			any = any || out[k] > 0;
-		for (int32_t k = tree->group[g]; k < tree->group[g + 1] && !any; k++)
+		for (int32_t k = tree->group_at[g]; k < tree->group_at[g + 1] && !any; k++)
 			out[k] = TRUTH_IGNORE;
 	}
 }
@@ -242,56 +242,9 @@ void truth_write(const struct truth *t, int64_t i, bool first, float *out)
 		int32_t k = t->cls[j];
 
 		out[k] = 1;
-		while (t->tree.n && (k = t->tree.parent[k]) >= 0)
+		while (t->tree && (k = t->tree->parent[k]) >= 0)
 			out[k] = 1;
 	}
-	if (t->tree.n)
-		ignore_groups(&t->tree, out);
-}
-
-/* "name parent": the parent's number is what follows the last blank. */
-static int read_parent(const char *path, int64_t i, const char *line, int32_t *out)
-{
-	size_t n = strlen(line);
-	int64_t parent = 0;
-
-	while (n && (line[n - 1] == ' ' || line[n - 1] == '\t'))
-		n--;
-	while (n && line[n - 1] != ' ' && line[n - 1] != '\t')
-		n--;
-	if (!n || dn_parse_int(line + n, &parent) != DN_NUM_WHOLE)
-		return dn_fail(-EINVAL, DATA_PATH ":%lld: %.100s: not a name and its parent's number", path, (long long)i + 1,
-			       line);
-	if (parent < -1 || parent >= i)
-		return dn_fail(-EINVAL, DATA_PATH ":%lld: the parent is %lld, must be -1 or a line before this one (0 to %lld)",
-			       path, (long long)i + 1, (long long)parent, (long long)i - 1);
-	*out = (int32_t)parent;
-	return 0;
-}
-
-int truth_tree_read(struct truth_tree *tree, const char *path)
-{
-	struct dn_lines l = { 0 };
-	int err = dn_lines_read(&l, path, "a tree of classes", false);
-
-	if (err)
-		return err;
-	if (l.n > INT32_MAX - 1)
-		err = dn_fail(-EINVAL, DATA_PATH ": %lld classes are too many", path, (long long)l.n);
-	if (!err) {
-		tree->parent = dn_calloc((size_t)l.n, sizeof(*tree->parent));
-		tree->group = dn_calloc((size_t)l.n + 1, sizeof(*tree->group));
-		err = tree->parent && tree->group ? 0 : -ENOMEM;
-	}
-	for (int64_t i = 0; i < l.n && !err; i++) {
-		err = read_parent(path, i, l.line[i], &tree->parent[i]);
-		if (!err && (!i || tree->parent[i] != tree->parent[i - 1]))
-			tree->group[tree->n_groups++] = (int32_t)i;
-	}
-	if (!err) {
-		tree->group[tree->n_groups] = (int32_t)l.n;
-		tree->n = l.n;
-	}
-	dn_lines_fini(&l);
-	return err;
+	if (t->tree)
+		ignore_groups(t->tree, out);
 }

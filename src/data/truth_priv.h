@@ -1,30 +1,23 @@
 /* The classes of images by what their paths contain, and the tree of classes. Private to the room. */
 #ifndef DN_DATA_TRUTH_PRIV_H
 #define DN_DATA_TRUTH_PRIV_H
+#include "base/tree.h"
 #include "data/data.h"
 
 #define TRUTH_IGNORE (-1234.0f) /* of a group of the tree that says nothing about an image */
-
-struct truth_tree {
-	int64_t n;	 /* nodes = classes */
-	int32_t *parent; /* [n], -1 = none; less than the node's own number */
-	int64_t n_groups;
-	int32_t *group; /* [n_groups + 1], first node of each */
-};
 
 struct truth {
 	int64_t n, classes;
 	int64_t *at; /* [n + 1]: image i has the classes cls[at[i]] up to cls[at[i + 1]], ascending */
 	int32_t *cls;
-	int64_t cap;		/* of cls */
-	struct truth_tree tree; /* n = 0: none */
+	int64_t cap;	      /* of cls */
+	struct dn_tree *tree; /* NULL: none */
 };
 
 /* truth_match() - the labels, of which the first @classes count, that are part of each path; one warning tells how many
  * paths have none or several */
 int truth_match(struct truth *t, const struct dn_lines *paths, const struct dn_lines *labels, int64_t classes, const char *list,
 		const char *labels_path);
-int truth_tree_read(struct truth_tree *tree, const char *path);
 void truth_fini(struct truth *t); /* legal on a zeroed one */
 
 int64_t truth_first(const struct truth *t, int64_t i); /* -1 = none */

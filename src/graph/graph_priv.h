@@ -58,15 +58,16 @@ struct net_priv {
 	struct net_packed *packed;
 	size_t packed_bytes; /* sum, each rounded up to DN_ALIGN */
 	int cap_params;
-	bool again; /* layers are being set up for another size: params exist, next_param is the next */
-	int next_param;
+	int cap_carries;
+	void *carries; /* [carries_bytes] */
+	bool again;    /* layers are being set up for another size: params and carries exist, these are the next */
+	int next_param, next_carry;
 	int n_shapes, shape; /* 0 shapes: only the cfg's size; shape: the current one */
 	struct net_shape *shapes;
 };
 
 /* layer.c: struct, common keys and setup of the layer of section @s, all earlier layers being set up */
 int layer_build(struct dn_net *net, int index, struct dn_section *s);
-int layer_kept(struct dn_layer *l); /* all layers being set up: the buffer for gradients of later uses of its params */
 void layer_fini(struct dn_layer *l);
 const char *layer_names(char *out, size_t cap); /* "convolutional (conv), ..." */
 
@@ -81,6 +82,12 @@ int hyper_read(struct dn_hyper *h, struct dn_section *s);
 /* net.c: the layers into net->layers, and what follows from the last ones */
 int net_build_layers(struct dn_net *net);
 int net_find_output(struct dn_net *net);
+
+/* carry.c */
+int carries_alloc(struct dn_net *net);
+void carries_destroy(struct dn_net *net);
+/* carries_next() - what passes of that kind have left is what the next ones find */
+int carries_next(struct dn_net *net, enum dn_phase phase);
 
 /* shape.c */
 void shapes_destroy(struct dn_net *net);

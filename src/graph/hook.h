@@ -4,6 +4,7 @@
 #define DN_GRAPH_HOOK_H
 #include <stdbool.h>
 #include <stdint.h>
+#include "backend/tensor.h"
 #include "base/status.h"
 #ifdef __cplusplus
 extern "C" {
@@ -24,7 +25,7 @@ struct dn_hooks {
 	int (*after_backward)(void *self, struct dn_block *b, const struct dn_pass *pass); /* pass.c: b's gradients are queued */
 	/* layer.c: within l's forward or backward of a training pass (DN_REPEAT too), in the order in which it has declared them;
 	 * x[0..n), device memory, becomes the sum over all ranks for what is queued on the compute stream from here on. */
-	int (*exchange)(void *self, struct dn_layer *l, bool backward, float *x, int64_t n);
+	int (*exchange)(void *self, struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n);
 };
 
 #ifdef __cplusplus

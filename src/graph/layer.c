@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "graph/graph_priv.h"
@@ -61,6 +62,16 @@ int dn_layer_no_op(const struct dn_layer *l, const char *op)
 	return dn_section_fail(l->section, NULL, -ENOTSUP, "layer %d: backend %s has no %s", l->index, l->net->dev->be->name, op);
 }
 
+int dn_layer_no_effect(struct dn_layer *l, struct dn_section *s, const char *const *keys, int n)
+{
+	const bool again = ((const struct net_priv *)l->net->priv)->again;
+	int err = 0;
+
+	for (int i = 0; i < n && !err; i++)
+		err = dn_key_no_effect(s, keys[i], l->net->opt.train && !again);
+	return err;
+}
+
 /* --- for setup() --- */
 
 int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c)
@@ -80,7 +91,7 @@ int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c)
 	l->out_h = h;
 	l->out_c = c;
 	l->outputs = w * h * c;
-	return 0;
+	return dn_tensor_init(&l->out, l->ops->name, DN_F32, l->batch, c, h, w);
 }
 
 int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *out)
@@ -99,7 +110,20 @@ int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *
 	return 0;
 }
 
-int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
+static int check_sources(struct dn_layer *l)
+{
+	for (int i = 0; i < l->n_inputs; i++) {
+		int at = l->inputs_of[i].layer;
+
+		if (at >= 0 && l->net->layers[at].ops->no_consumer)
+			return dn_section_fail(l->section, NULL, -EINVAL,
+					       "layer %d reads layer %d, a [%s]: it has no output to read", l->index, at,
+					       l->net->layers[at].ops->name);
+	}
+	return 0;
+}
+
+static int set_sources(struct dn_layer *l, int n, const int *index)
 {
 	struct dn_layer_input *in;
 
@@ -115,20 +139,21 @@ int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
 	for (int i = 0; i < n; i++) {
 		int at = index[i];
 
-		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops == &dropout_layer)
+		while (at >= 0 && at + 1 < l->index && l->net->layers[at + 1].ops->in_place)
 			at++;
 		in[i].layer = at;
-		if (at >= 0 && l->net->layers[at].no_consumer) {
-			dn_free(in);
-			return dn_section_fail(l->section, NULL, -EINVAL,
-					       "layer %d reads layer %d, a [%s]: it has no output to read", l->index, at,
-					       l->net->layers[at].ops->name);
-		}
 	}
 	dn_free(l->inputs_of);
 	l->inputs_of = in;
 	l->n_inputs = n;
 	return 0;
+}
+
+int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index)
+{
+	int err = set_sources(l, n, index);
+
+	return err ? err : check_sources(l);
 }
 
 /* The layer has been set up before, at another size: the param that it declared then. */
@@ -279,7 +304,8 @@ int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, float *out
 	if (first < 0 || n < 0 || n > l->batch || first > l->batch - n)
 		return dn_fail(-EINVAL, "layer %d: images %lld to %lld of a pass of %lld", l->index, (long long)first,
 			       (long long)(first + n), (long long)l->batch);
-	err = net->dev->be->copy(net->compute, out, l->output + first * l->outputs, sizeof(float) * (size_t)(n * l->outputs));
+	err = net->dev->be->copy(net->compute, out, (const char *)l->output + (size_t)(first * l->outputs) * sizeof(*out),
+				 (size_t)(n * l->outputs) * sizeof(*out));
 	return err ? err : net->dev->be->stream_sync(net->compute);
 }
 
@@ -296,21 +322,21 @@ int dn_layer_wants_exchange(struct dn_layer *l, bool backward, int64_t n)
 	return 0;
 }
 
-int dn_layer_exchange(struct dn_layer *l, bool backward, float *x, int64_t n)
+int dn_layer_exchange(struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n)
 {
 	const struct dn_store *s = &l->net->store;
 
-	return s->hooks && s->hooks->exchange ? s->hooks->exchange(s->self, l, backward, x, n) : 0;
+	return s->hooks && s->hooks->exchange ? s->hooks->exchange(s->self, l, backward, type, x, n) : 0;
 }
 
-const float *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k)
+const void *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k)
 {
 	int at = l->inputs_of[k].layer;
 
 	return at < 0 ? pass->input : l->net->layers[at].output;
 }
 
-float *dn_layer_dx(const struct dn_layer *l, int k, bool *acc)
+void *dn_layer_dx(const struct dn_layer *l, int k, bool *acc)
 {
 	int at = l->inputs_of[k].layer;
 
@@ -390,19 +416,6 @@ static int share_count(struct dn_layer *l)
 	return 0;
 }
 
-int layer_kept(struct dn_layer *l)
-{
-	const struct dn_layer *o = &l->net->layers[l->owner];
-	size_t bytes = 0;
-
-	if (l->use == l->uses - 1 || !l->net->opt.train || l->frozen)
-		return 0;
-	for (int i = o->first_param; i < o->first_param + o->n_params; i++)
-		if (l->net->params[i]->role == DN_TRAINED)
-			bytes += dn_up(sizeof(float) * (size_t)l->net->params[i]->n, DN_ALIGN);
-	return dn_layer_buffer(l, bytes, DN_LIFE_BACKWARD, true, (void **)&l->kept);
-}
-
 int layer_build(struct dn_net *net, int index, struct dn_section *s)
 {
 	struct dn_layer *l = &net->layers[index];
@@ -415,7 +428,7 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 	if (!err)
 		err = share_key(l, s);
 	if (!err)
-		err = dn_layer_set_inputs(l, 1, &before);
+		err = set_sources(l, 1, &before); /* setup() may name others: checked behind it */
 	if (err)
 		return err;
 	if (index) {
@@ -431,7 +444,11 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 		l->c = net->c;
 		l->inputs = net->inputs;
 	}
-	err = l->ops->setup(l, s);
+	err = dn_tensor_init(&l->in, "net: input", DN_F32, l->batch, l->c, l->w ? l->h : 1, l->w ? l->w : 1);
+	if (!err)
+		err = l->ops->setup(l, s);
+	if (!err)
+		err = check_sources(l);
 	if (!err)
 		err = share_count(l);
 	if (err)

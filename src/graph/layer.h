@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "backend/backend.h"
 #include "base/keyrule.h"
+#include "graph/carry.h"
 #include "graph/param.h"
 #include "graph/pass.h"
 #ifdef __cplusplus
@@ -22,6 +23,10 @@ struct dn_layer_ops {
 	const char *name, *alias;	/* section names; alias may be NULL */
 	const char *summary;		/* one line for help */
 	const struct dn_key_rule *keys; /* its own, beside dn_layer_keys; NULL: none */
+	const char *task;		/* what a net is for that ends in it (train/task.h); NULL: anything */
+	bool in_place;			/* it changes its source where that lies: who reads the source reads it */
+	bool passes_input;		/* its output is the buffer of input 0 itself */
+	bool no_consumer;		/* nothing may read its output */
 	int (*setup)(struct dn_layer *l, struct dn_section *s);
 	int (*forward)(struct dn_layer *l, const struct dn_pass *pass); /* its pointers are device memory here */
 	int (*backward)(struct dn_layer *l,
@@ -52,9 +57,12 @@ struct dn_layer {
 	int64_t batch;		 /* images of a microbatch on this rank */
 	int64_t w, h, c, inputs; /* of one image; w = h = 0, c = inputs for a flat input */
 	int64_t out_w, out_h, out_c, outputs;
-	int64_t truths;		/* length of the target it wants, 0 = none */
-	int64_t flops;		/* forward, one image, 2 per multiply-add */
-	size_t workspace_bytes; /* net->workspace is at least this large */
+	struct dn_tensor in;	    /* input 0, and its delta: w, h, c of all images */
+	struct dn_tensor out;	    /* output and delta; set by dn_layer_set_out() */
+	int64_t truths;		    /* length of the target it wants, 0 = none */
+	int64_t flops;		    /* forward, one image, 2 per multiply-add */
+	size_t workspace_bytes;	    /* net->workspace is at least this large, */
+	size_t workspace_add_bytes; /* and this where dn_layer_adds() */
 	enum dn_act act;
 	float lr_scale; /* learning_rate key, default 1 */
 	bool frozen;	/* at or before the last stopbackward=1 */
@@ -65,15 +73,11 @@ struct dn_layer {
 	bool backward_reads_params; /* set by setup: backward needs values */
 	int n_inputs;
 	struct dn_layer_input *inputs_of; /* [n_inputs] */
-	bool passes_input;		  /* output is the buffer of input 0 itself ([cost]) */
-	bool no_consumer;		  /* nothing may read its output ([cost]) */
 	int first_param, n_params;	  /* in net->params; none when share_index names another owner */
 	int owner;			  /* layer whose params it uses: itself, or another by share_index */
 	int n_shared;			  /* of the owner's params, bound so far */
 	int uses, use;			  /* layers that use the owner's params, and which of them this is, in order */
-	float *kept;			  /* in backward: the gradients of later uses, to be added; NULL in the last one */
-	float *output;			  /* [batch, outputs] */
-	float *delta;			  /* [batch, outputs], NULL unless wants_delta and the net trains */
+	void *output, *delta;		  /* see out; delta is NULL unless wants_delta and the net trains */
 	int n_exchanges[2];		  /* sums over all ranks that its forward [0] and its backward [1] ask for in training */
 	int64_t exchanges[2][DN_LAYER_MAX_EXCHANGES]; /* elements of each, in the order of the calls */
 	bool has_cost;
@@ -92,12 +96,14 @@ int dn_layer_no_op(const struct dn_layer *l, const char *op);
 /** dn_layer_resolve() - value @v of @key, absolute or (negative) relative to @l, to the index of an earlier layer */
 int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *out);
 
+/** dn_layer_no_effect() - keys that Darknet reads on a GPU only: with another value than the default, a net that trains is told, once */
+int dn_layer_no_effect(struct dn_layer *l, struct dn_section *s, const char *const *keys, int n);
 #define DN_N(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 /** dn_layer_set_out() - image output; flat outputs are 1 x 1 x n. Refuses sizes < 1 and overflow with file:line */
 int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c);
 /** dn_layer_set_inputs() - other sources than the previous layer (route, shortcut); checks that all are before l */
-/* A source that one or more [dropout] follow stands for the last of them before l: dropout works in place in Darknet. */
+/* A source that layers follow which work in place stands for the last of these before l. */
 int dn_layer_set_inputs(struct dn_layer *l, int n, const int *index);
 /** dn_layer_param() - declare the next param in file order; fields after the call may be adjusted (decay, file_rows) */
 int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int n_dims, const int64_t *shape, struct dn_init init,
@@ -118,12 +124,17 @@ int dn_layer_activation(struct dn_layer *l, struct dn_section *s);
 DN_EXPORT int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, float *out);
 
 /* --- for forward() and backward() --- */
-const float *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k); /* output of input k, [batch, ...] */
+const void *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k); /* output of input k */
 /** dn_layer_exchange() - x[0..n), device memory, becomes the sum over all ranks for later work of the compute stream; alone it stays
- * as it is. The calls of a pass are those that were declared, in that order. */
-DN_EXPORT int dn_layer_exchange(struct dn_layer *l, bool backward, float *x, int64_t n);
+ * as it is. The calls of a pass are those that were declared, in that order. -ENOTSUP: a type that is not summed. */
+DN_EXPORT int dn_layer_exchange(struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n);
 /** dn_layer_dx() - delta of input k, NULL when it is not wanted; *acc: add instead of overwrite */
-float *dn_layer_dx(const struct dn_layer *l, int k, bool *acc);
+void *dn_layer_dx(const struct dn_layer *l, int k, bool *acc);
+/** dn_layer_adds() - a later layer has left its gradients in the params that they share: backward adds to those */
+static inline bool dn_layer_adds(const struct dn_layer *l)
+{
+	return l->use < l->uses - 1;
+}
 
 #ifdef __cplusplus
 }

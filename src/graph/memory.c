@@ -60,7 +60,7 @@ static void extend_outputs(struct dn_net *net, int *last)
 	for (int i = 0; i < net->n_outputs; i++) {
 		int at = net->outputs[i];
 
-		while (net->layers[at].passes_input && net->layers[at].inputs_of[0].layer >= 0)
+		while (net->layers[at].ops->passes_input && net->layers[at].inputs_of[0].layer >= 0)
 			at = net->layers[at].inputs_of[0].layer;
 		last[at] = max_int(last[at], net->n_layers - 1);
 	}
@@ -100,18 +100,11 @@ static void buffer_life(const struct dn_net *net, const struct net_buffer *b, in
 		*first = *last;
 }
 
-static int tensor_bytes(const struct dn_layer *l, size_t *out)
-{
-	int err = dn_mul_size((size_t)l->batch, (size_t)l->outputs, out);
-
-	return err ? err : dn_mul_size(*out, sizeof(float), out);
-}
-
 /* NOTE(tail): behind the arena of the pass lies what outlives it: the numbers of the pass, the costs of its layers, a counter,
  * and, where the host cannot reach device memory, the input and the truth. @at (may be NULL): the places. */
 size_t memory_tail(const struct dn_net *net, struct net_tail *at)
 {
-	struct net_tail none, *t = at ? at : &none;
+	struct net_tail none = { 0 }, *t = at ? at : &none;
 	struct dn_facts f;
 	size_t n = 0;
 
@@ -151,17 +144,14 @@ int memory_plan(struct dn_net *net)
 	delta_writers(net, first);
 	for (int i = 0; i < net->n_layers; i++) {
 		struct dn_layer *l = &net->layers[i];
-		size_t bytes;
+		const size_t ws = dn_layer_adds(l) ? l->workspace_add_bytes : l->workspace_bytes;
 
-		err = tensor_bytes(l, &bytes);
-		if (err)
-			goto out;
-		if (!l->passes_input)
-			add_item(m, bytes, i, last[i], (void **)&l->output, i);
+		if (!l->ops->passes_input)
+			add_item(m, l->out.bytes, i, last[i], &l->output, i);
 		if (runs_backward(l))
-			add_item(m, bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), (void **)&l->delta, -1);
-		if (l->workspace_bytes > net->workspace_bytes)
-			net->workspace_bytes = l->workspace_bytes;
+			add_item(m, l->out.bytes, first[i] < 0 ? backward_step(l) : first[i], backward_step(l), &l->delta, -1);
+		if (ws > net->workspace_bytes)
+			net->workspace_bytes = ws;
 	}
 	for (int i = 0; i < m->n_buffers; i++) {
 		const struct net_buffer *b = &m->buffers[i];
@@ -197,7 +187,7 @@ void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, v
 	for (int i = 0; i < n_layers; i++) {
 		struct dn_layer *l = &layers[i];
 
-		if (l->passes_input && l->inputs_of[0].layer >= 0)
+		if (l->ops->passes_input && l->inputs_of[0].layer >= 0)
 			l->output = layers[l->inputs_of[0].layer].output;
 		l->cost = l->has_cost ? costs++ : NULL;
 	}
@@ -259,6 +249,8 @@ int dn_net_alloc(struct dn_net *net)
 		err = be->alloc(net->dev, DN_MEM_WORKSPACE, net->workspace_bytes, &net->workspace);
 	if (!err)
 		err = alloc_host(net);
+	if (!err)
+		err = carries_alloc(net);
 	if (err) {
 		be->free(net->dev, net->arena);
 		net->arena = NULL;

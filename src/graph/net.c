@@ -84,12 +84,6 @@ int net_build_layers(struct dn_net *net)
 		net->flops += l->flops;
 		n++;
 	}
-	for (int i = 0; i < net->n_layers; i++) {
-		int err = layer_kept(&net->layers[i]);
-
-		if (err)
-			return err;
-	}
 	return 0;
 }
 
@@ -100,7 +94,7 @@ int net_find_output(struct dn_net *net)
 	const struct dn_layer *last = &net->layers[net->n_layers - 1];
 
 	net->output_layer = net->n_layers - 1;
-	while (net->output_layer >= 0 && net->layers[net->output_layer].passes_input)
+	while (net->output_layer >= 0 && net->layers[net->output_layer].ops->passes_input)
 		net->output_layer--;
 	if (net->output_layer < 0)
 		return dn_section_fail(last->section, NULL, -EINVAL, "the net has no other layers");
@@ -115,11 +109,14 @@ int net_find_output(struct dn_net *net)
 					       i, (long long)l->truths, (long long)net->truths);
 	}
 	if (!net->outputs)
-		net->outputs = dn_calloc((size_t)net->opt.n_keep + 1, sizeof(*net->outputs));
+		net->outputs = dn_calloc((size_t)(net->n_layers + net->opt.n_keep), sizeof(*net->outputs));
 	if (!net->outputs)
 		return -ENOMEM;
 	net->outputs[0] = net->output_layer;
 	net->n_outputs = 1;
+	for (int i = 0; i < net->n_layers && net->opt.needs; i++)
+		if (i != net->output_layer && net->opt.needs(&net->layers[i]))
+			net->outputs[net->n_outputs++] = i;
 	for (int i = 0; i < net->opt.n_keep; i++) {
 		if (net->opt.keep[i] < 0 || net->opt.keep[i] >= net->n_layers)
 			return dn_fail(-EINVAL, "layer %d: the net has layers 0 to %d", net->opt.keep[i], net->n_layers - 1);
@@ -250,6 +247,8 @@ void dn_net_destroy(struct dn_net *net)
 		net->dev->be->event_destroy(priv->input_read);
 		net->dev->be->event_destroy(priv->costs_read);
 	}
+	if (priv)
+		carries_destroy(net);
 	if (net->compute)
 		net->dev->be->stream_destroy(net->compute);
 	if (priv) {

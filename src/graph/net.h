@@ -56,6 +56,7 @@ struct dn_net_options {
 	uint64_t seed;
 	int n_keep; /* inference: other layers whose outputs must survive the pass */
 	const int *keep;
+	bool (*needs)(const struct dn_layer *l); /* other layers whose outputs must survive, asked of each; NULL: none */
 	bool multi_scale;	 /* the caller changes the size in training when hyper.random; else random=1 is an error */
 	bool cfg_batch_optional; /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
 };
@@ -75,17 +76,20 @@ struct dn_net {
 	int64_t truths;		 /* target length of one image */
 	int n_layers;
 	struct dn_layer *layers;
-	int n_outputs; /* layers whose outputs survive the pass: output_layer first, then options.keep */
+	int n_outputs; /* layers whose outputs survive the pass: output_layer, those of options.needs, of options.keep */
 	int *outputs;
 	int output_layer;	    /* last layer that is not [cost] */
 	const struct dn_tree *tree; /* hierarchy of the classes, of the first [softmax] that has one; else NULL */
 	int n_blocks;
 	struct dn_block *blocks;
 	int n_params;
-	struct dn_param **params;		   /* file order */
-	int64_t n_trained, n_buffers;		   /* elements */
+	struct dn_param **params;     /* file order */
+	int64_t n_trained, n_buffers; /* elements */
+	int n_carries;
+	struct dn_carry **carries;		   /* what layers remember beyond the pass */
 	int64_t flops;				   /* forward, one image */
-	size_t activations_bytes, workspace_bytes; /* what dn_net_alloc() takes */
+	size_t activations_bytes, workspace_bytes; /* what dn_net_alloc() takes, */
+	size_t carries_bytes;			   /* and this, in the region buffers */
 
 	const struct dn_numbers *numbers; /* device memory: those of the pass or step that was queued last */
 	struct dn_store store;		  /* ops NULL until one is attached */
@@ -158,7 +162,8 @@ DN_EXPORT int dn_net_input_wait(struct dn_net *net);
 DN_EXPORT void dn_net_drain(struct dn_net *net);
 /** dn_net_numbers() - queue the numbers of @u for the ops of its step */
 DN_EXPORT int dn_net_numbers(struct dn_net *net, const struct dn_update *u);
-/** dn_net_update() - one optimizer step: the numbers of @u to the device, then store->step */
+/** dn_net_update() - one optimizer step: the numbers of @u to the device, then store->step; what the passes have left is then
+ * what the next ones find */
 DN_EXPORT int dn_net_update(struct dn_net *net, const struct dn_update *u);
 /**
  * dn_net_backward() - blocks in reverse with hooks, after the forward pass of a DN_TRAIN pass
@@ -172,7 +177,7 @@ DN_EXPORT int dn_net_backward_first_block(const struct dn_net *net);
 /** dn_net_nonfinite_block() - first block whose outputs of the last forward are not finite, NULL when all are */
 DN_EXPORT struct dn_block *dn_net_nonfinite_block(struct dn_net *net);
 
-/** dn_net_rate() - learning rate of batch number @b by policy and burn-in (darknet-compat 5.2); @seed for random */
+/** dn_net_rate() - learning rate of batch number @b by policy and burn-in (docs/layers.md); @seed for random */
 DN_EXPORT double dn_net_rate(const struct dn_hyper *h, int64_t b, uint64_t seed);
 
 #ifdef __cplusplus

@@ -38,8 +38,9 @@ struct dn_param {
 	bool decay;		      /* weight decay applies (weights only) */
 	bool frozen;		      /* never updated; has no gradient */
 	float lr_scale;		      /* the layer's learning_rate key */
-	int64_t file_rows, file_cols; /* the layout in old or flipped files is the transpose [cols, rows] of [rows, cols];
-					 * 0 = never transposed */
+	bool norm;		      /* of a normalisation: dontloadscales leaves it out */
+	int64_t file_rows, file_cols; /* [rows, cols] lie transposed, [cols, rows], in .weights files of versions above 1000; */
+	bool file_flipped;	      /* in those of any version; rows 0: never */
 	float *value;		      /* TRAINED: real only between the block's before and after hooks; BUFFER: always */
 	float *grad; /* [n] of this microbatch, the first writer overwrites; real between before_ and after_backward */
 	float *stat; /* BUFFER: this microbatch's statistic, written by forward in training; else NULL */

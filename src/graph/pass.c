@@ -115,7 +115,7 @@ static int to_device(struct dn_net *net, const struct dn_pass *pass, bool send, 
 {
 	struct net_priv *priv = net->priv;
 	const struct dn_backend *be = net->dev->be;
-	size_t x = sizeof(float) * (size_t)(net->local * net->inputs), t = sizeof(float) * (size_t)(net->local * net->truths);
+	size_t x = net->layers[0].in.bytes, t = sizeof(float) * (size_t)(net->local * net->truths);
 	int err = 0;
 
 	*out = *pass;
@@ -149,9 +149,9 @@ static int end_forward(struct dn_net *net, const struct dn_pass *pass)
 	struct net_priv *priv = net->priv;
 	const size_t n = (size_t)priv->tail.n_costs;
 	const struct dn_backend *be = net->dev->be;
-	int err = 0;
+	int err = pass->phase == DN_INFER ? carries_next(net, DN_INFER) : 0;
 
-	if (n)
+	if (!err && n)
 		err = be->copy(net->compute, priv->host_costs + (size_t)pass->micro * n, priv->costs, sizeof(double) * n);
 	if (!err)
 		err = be->event_record(priv->costs_read, net->compute);
@@ -242,7 +242,9 @@ int dn_net_update(struct dn_net *net, const struct dn_update *u)
 {
 	int err = dn_net_numbers(net, u);
 
-	return err ? err : net->store.ops->step(net->store.self, net, u);
+	if (!err)
+		err = net->store.ops->step(net->store.self, net, u);
+	return err ? err : carries_next(net, DN_TRAIN);
 }
 
 static bool has_consumer(const struct dn_net *net, int layer)
@@ -254,41 +256,14 @@ static bool has_consumer(const struct dn_net *net, int layer)
 	return false;
 }
 
-/* Layers overwrite their params' gradients, so what later uses of the same params have left there is kept aside and
- * added afterwards. */
-static int kept_gradients(struct dn_layer *l, bool add)
-{
-	struct dn_net *net = l->net;
-	const struct dn_backend *be = net->dev->be;
-	const struct dn_layer *o = &net->layers[l->owner];
-	char *at = (char *)l->kept;
-	int err = 0;
-
-	for (int i = o->first_param; i < o->first_param + o->n_params && !err && at; i++) {
-		struct dn_param *p = net->params[i];
-		const size_t bytes = sizeof(float) * (size_t)p->n;
-
-		if (p->role != DN_TRAINED)
-			continue;
-		if (add)
-			err = be->axpby(net->compute, p->n, 1, (const float *)(const void *)at, 1, p->grad);
-		else
-			err = be->copy(net->compute, at, p->grad, bytes);
-		at += dn_up(bytes, DN_ALIGN);
-	}
-	return err;
-}
-
 static int backward_layer(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct dn_net *net = l->net;
-	int err = kept_gradients(l, false);
+	int err = 0;
 
-	if (!err && !l->seeds_delta && !has_consumer(net, l->index))
-		err = net->dev->be->zero(net->compute, l->delta, sizeof(float) * (size_t)(l->batch * l->outputs));
-	if (!err)
-		err = l->ops->backward(l, pass);
-	return err ? err : kept_gradients(l, true);
+	if (!l->seeds_delta && !has_consumer(net, l->index))
+		err = net->dev->be->zero(net->compute, l->delta, l->out.bytes);
+	return err ? err : l->ops->backward(l, pass);
 }
 
 static int backward_first_layer(const struct dn_net *net)
@@ -337,7 +312,7 @@ static int count_nonfinite(struct dn_net *net, const struct dn_layer *l, int64_t
 	struct net_priv *priv = net->priv;
 	const struct dn_backend *be = net->dev->be;
 	double *host = priv->host_costs + (size_t)(net->opt.train ? net->subdivisions : 1) * (size_t)priv->tail.n_costs;
-	int err = be->count_nonfinite(net->compute, l->batch * l->outputs, l->output, priv->count);
+	int err = be->count_nonfinite(net->compute, l->out.type, dn_tensor_count(&l->out), l->output, priv->count);
 
 	if (!err)
 		err = be->copy(net->compute, host, priv->count, sizeof(*out));

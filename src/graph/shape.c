@@ -55,6 +55,7 @@ static int build_shape(struct dn_net *net, struct net_shape *s, int64_t w, int64
 	memset(&priv->memory, 0, sizeof(priv->memory));
 	priv->again = true;
 	priv->next_param = 0;
+	priv->next_carry = 0;
 	net->layers = NULL;
 	net->w = w;
 	net->h = h;

@@ -1,7 +1,7 @@
 /* Checkpoints of interval lists, whole or sharded: one format.
  *
- * BACKUP/BASE.ckpt/STEP/rank-R.bin and meta.json, renamed into place last. meta.json is the one of the README's
- * "machine-readable output"; nothing in loading depends on the saver's world but through its interval lists.
+ * BACKUP/BASE.ckpt/STEP/rank-R.bin and meta.json, renamed into place last: docs/formats.md. Nothing in loading depends on
+ * the saver's world but through its interval lists.
  */
 #ifndef DN_IO_CKPT_H
 #define DN_IO_CKPT_H
@@ -29,7 +29,7 @@ DN_EXPORT int dn_ckpt_bytes(struct dn_net *net, const struct dn_group *g, int64_
 
 /**
  * dn_ckpt_save() - collective: @dir/STEP appears whole or not at all
- * Every rank writes its intervals (params, optimizer state; buffers by rank 0), flushes, agrees; then rank 0 renames
+ * Every rank writes its intervals (params, optimizer state, carries; buffers by rank 0), flushes, agrees; then rank 0 renames
  * meta.json into place and drops all but the newest @keep published steps (0 = keep all; the one just written stays). A
  * failure on any rank fails on all and leaves earlier checkpoints as they were. Ranks that own the same intervals are
  * replicas: the first of them writes. @bytes (may be NULL): of all ranks.
@@ -56,7 +56,7 @@ DN_EXPORT const char *dn_ckpt_dir(const struct dn_ckpt *c); /* STEP's directory 
 DN_EXPORT const char *dn_ckpt_optimizer(const struct dn_ckpt *c);
 DN_EXPORT int dn_ckpt_world(const struct dn_ckpt *c);
 
-enum dn_ckpt_kind { DN_CKPT_PARAM, DN_CKPT_BUFFER, DN_CKPT_STATE, DN_CKPT_EMA };
+enum dn_ckpt_kind { DN_CKPT_PARAM, DN_CKPT_BUFFER, DN_CKPT_STATE, DN_CKPT_EMA, DN_CKPT_CARRY, DN_CKPT_KINDS };
 DN_EXPORT const char *dn_ckpt_kind_name(enum dn_ckpt_kind k); /* "param", ... as in meta.json */
 
 struct dn_ckpt_interval {
@@ -84,7 +84,7 @@ DN_EXPORT const struct dn_ckpt_tensor *dn_ckpt_find(const struct dn_ckpt *c, con
 /** dn_ckpt_cover() - is every element of @t stored? else an error with tensor and range */
 DN_EXPORT int dn_ckpt_cover(const struct dn_ckpt *c, const struct dn_ckpt_tensor *t);
 /**
- * dn_ckpt_load() - fill values, buffers and optimizer state of what this rank's store owns; not collective
+ * dn_ckpt_load() - fill values, buffers, optimizer state and carries of what this rank's store owns; not collective
  * Every wanted element must be found exactly once, checksums of the intervals read must hold, shapes must be the net's: else
  * an error naming tensor and range. Works from any world to any world.
  */

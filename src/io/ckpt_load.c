@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "io/ckpt_priv.h"
 #include "io/state.h"
 
@@ -321,18 +322,36 @@ static enum dn_ckpt_kind kind_of(const struct dn_param *p)
 
 static bool is_value(const struct dn_ckpt_tensor *t)
 {
-	return t->kind == DN_CKPT_PARAM || t->kind == DN_CKPT_BUFFER;
+	return t->kind == DN_CKPT_PARAM || t->kind == DN_CKPT_BUFFER || t->kind == DN_CKPT_CARRY;
 }
 
-static bool is_in_net(const struct dn_net *net, const char *name)
+static bool is_in_net(const struct dn_net *net, const struct dn_ckpt_tensor *t)
 {
-	for (int i = 0; i < net->n_params; i++)
-		if (!strcmp(net->params[i]->name, name))
+	for (int i = 0; i < net->n_params && t->kind != DN_CKPT_CARRY; i++)
+		if (!strcmp(net->params[i]->name, t->name))
+			return true;
+	for (int i = 0; i < net->n_carries && t->kind == DN_CKPT_CARRY; i++)
+		if (!strcmp(net->carries[i]->name, t->name))
 			return true;
 	return false;
 }
 
-/* The same params and buffers on both sides? */
+/* The number of rows follows from the batch, which a forced run may change. */
+static int check_carry(const struct dn_ckpt *c, const struct dn_carry *s)
+{
+	const struct dn_ckpt_tensor *t = find(c, s->name);
+	char there[200], here[100];
+
+	if (!t || t->kind != DN_CKPT_CARRY)
+		return dn_fail(-EINVAL, "%s: another net: it has no carry %s", c->dir, s->name);
+	if (t->n_dims == s->n_dims && !memcmp(t->shape + 1, s->shape + 1, (size_t)(s->n_dims - 1) * sizeof(s->shape[0])))
+		return 0;
+	shape_text(there, sizeof(there), t->n_dims, t->shape);
+	shape_text(here, sizeof(here), s->n_dims, s->shape);
+	return dn_fail(-EINVAL, "%s: another net: carry %s is %s there, %s in this net", c->dir, s->name, there, here);
+}
+
+/* The same params, buffers and carries on both sides? */
 static int check_net(const struct dn_ckpt *c, const struct dn_net *net)
 {
 	struct dn_ckpt_tensor *t;
@@ -344,11 +363,17 @@ static int check_net(const struct dn_ckpt *c, const struct dn_net *net)
 		if (err)
 			return err;
 	}
+	for (int i = 0; i < net->n_carries; i++) {
+		int err = check_carry(c, net->carries[i]);
+
+		if (err)
+			return err;
+	}
 	for (int i = 0; i < c->n_tensors; i++)
 		n += is_value(&c->tensors[i]);
 	/* names are unique on both sides: only when the numbers differ is a search of every name worth its time */
-	for (t = c->tensors; n > net->n_params && t < c->tensors + c->n_tensors; t++)
-		if (is_value(t) && !is_in_net(net, t->name))
+	for (t = c->tensors; n > net->n_params + net->n_carries && t < c->tensors + c->n_tensors; t++)
+		if (is_value(t) && !is_in_net(net, t))
 			return dn_fail(-EINVAL, "%s: another net: it has a tensor %s, this net has none of that name", c->dir,
 				       t->name);
 	return 0;
@@ -396,6 +421,45 @@ static int load_states(struct dn_ckpt *c, struct dn_net *net, struct dn_param *p
 	return 0;
 }
 
+/* The rows of this rank's images, wherever they were saved. */
+static int load_carry(struct dn_ckpt *c, struct dn_net *net, const struct dn_carry *s)
+{
+	const struct dn_ckpt_tensor *t = find(c, s->name); /* check_net() has found it */
+	float *x;
+	int err;
+
+	if (t->shape[0] != s->shape[0]) {
+		dn_warn("%s: carry %s is of %" PRId64 " rows, this run has %" PRId64 ": all start at zero", c->dir, s->name,
+			t->shape[0], s->shape[0]);
+		return 0;
+	}
+	err = dn_ckpt_cover(c, t);
+	if (err)
+		return err;
+	err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, sizeof(*x) * (size_t)(s->rows * s->row), (void **)&x);
+	if (err)
+		return err;
+	for (int64_t m = 0; m < net->subdivisions && !err; m++) {
+		int64_t at, n;
+
+		dn_carry_interval(net, s, m, &at, &n);
+		err = read_range(c, t, at, n, x);
+		if (!err)
+			err = dn_carry_set(net, s, m, x);
+	}
+	net->dev->be->free_host(net->dev, x);
+	return err;
+}
+
+static int load_carries(struct dn_ckpt *c, struct dn_net *net)
+{
+	int err = dn_net_forget(net, DN_TRAIN);
+
+	for (int i = 0; i < net->n_carries && !err; i++)
+		err = load_carry(c, net, net->carries[i]);
+	return err;
+}
+
 int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 {
 	const char *optimizer = dn_state_optimizer(net->hyper.optimizer);
@@ -416,6 +480,8 @@ int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 		if (!err && net->opt.train)
 			err = load_states(c, net, p);
 	}
+	if (!err && net->opt.train)
+		err = load_carries(c, net);
 	dn_net_touched(net);
 	return err;
 }

@@ -14,7 +14,7 @@
 
 #define EXACT 9007199254740992.0 /* 2^53: JSON numbers are doubles */
 
-static const char *const kind_names[] = { "param", "buffer", "state", "ema" };
+static const char *const kind_names[] = { "param", "buffer", "state", "ema", "carry" };
 
 const char *dn_ckpt_kind_name(enum dn_ckpt_kind k)
 {
@@ -432,11 +432,11 @@ static int parse_tensor(struct dn_ckpt *c, const cJSON *o, struct dn_ckpt_tensor
 		return err;
 	if (strcmp(dtype, "float32"))
 		return dn_fail(-EINVAL, "%s/meta.json: tensor %s: dtype %s, this version knows float32", c->dir, name, dtype);
-	while (k < 4 && strcmp(kind, kind_names[k]))
+	while (k < DN_CKPT_KINDS && strcmp(kind, kind_names[k]))
 		k++;
-	if (k == 4)
-		return dn_fail(-EINVAL, "%s/meta.json: tensor %s: kind %s, wanted param, buffer, state or ema", c->dir, name,
-			       kind);
+	if (k == DN_CKPT_KINDS)
+		return dn_fail(-EINVAL, "%s/meta.json: tensor %s: kind %s, wanted param, buffer, state, ema or carry", c->dir,
+			       name, kind);
 	t->kind = (enum dn_ckpt_kind)k;
 	t->frozen = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "frozen"));
 	err = parse_shape(c, t, o);

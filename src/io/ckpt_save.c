@@ -1,4 +1,4 @@
-/* Writing checkpoints: every rank its own intervals, rank 0 the buffers and meta.json.
+/* Writing checkpoints: every rank its own intervals and carries, rank 0 the buffers and meta.json.
  *
  * Order: rank 0 makes STEP.tmp; all ranks write and flush; all agree; rank 0 collects the lists of intervals, checks
  * that they cover every tensor, writes meta.json and renames the folder. Whatever fails on any rank fails on all, and
@@ -18,7 +18,7 @@
 #include "io/state.h"
 
 struct record {		/* one interval, as the ranks send it to rank 0 */
-	int32_t tensor; /* param index * (1 + n_states), + 1 + k for state k */
+	int32_t tensor; /* param index * (1 + n_states), + 1 + k for state k; carries follow */
 	int32_t file;
 	int64_t start, length, offset;
 	uint64_t xxh64;
@@ -96,6 +96,28 @@ static int collect_role(struct list *l, enum dn_role role)
 	return walk_role(l, role, &l->tensor, 0, collect, l);
 }
 
+static int32_t carries_at(const struct list *l)
+{
+	return l->net->n_params * (1 + l->n_states);
+}
+
+/* The rows of this rank's images: no other rank has them, replica or not. */
+static int collect_carries(struct list *l)
+{
+	const struct dn_net *net = l->net;
+	int err = 0;
+
+	for (int i = 0; i < net->n_carries && net->opt.train; i++)
+		for (int64_t m = 0; m < net->subdivisions && !err; m++) {
+			int64_t at, n;
+
+			l->tensor = carries_at(l) + i;
+			dn_carry_interval(net, net->carries[i], m, &at, &n);
+			err = collect(l, NULL, at, n, NULL);
+		}
+	return err;
+}
+
 /* Who owns the same intervals as a lower rank is its replica and leaves the writing to it. The ranks compare hashes of
  * their lists, in two halves that doubles hold exactly; the sum of elements gives the number of replicas. */
 static int choose_writer(struct list *l, const struct dn_group *g)
@@ -155,6 +177,8 @@ static int list_init(struct list *l, struct dn_net *net, const struct dn_group *
 	}
 	if (g->rank == 0)
 		err = collect_role(l, DN_BUFFER);
+	if (!err)
+		err = collect_carries(l);
 	for (int i = 0; i < l->n; i++)
 		l->records[i].file = g->rank;
 	return dn_group_agree(g, err, "checkpoint");
@@ -208,8 +232,8 @@ static int write_piece(void *arg, struct dn_param *p, int64_t at, int64_t n, flo
 		return 0;
 	r = w->l->records + (w->at < w->l->n ? w->at : 0);
 	if (w->at == w->l->n || r->tensor != w->tensor || r->start + w->done != at || r->length - w->done < n)
-		return dn_fail(-EPROTO, "checkpoint: %s: elements %" PRId64 " to %" PRId64 " come out of turn", p->name, at,
-			       at + n);
+		return dn_fail(-EPROTO, "checkpoint: %s: elements %" PRId64 " to %" PRId64 " come out of turn",
+			       p ? p->name : "a carry", at, at + n);
 	if (!w->done) {
 		XXH64_reset(&w->sum, 0);
 		err = dn_out_write(w->o, zeros, (size_t)(r->offset - w->o->bytes));
@@ -226,6 +250,24 @@ static int write_piece(void *arg, struct dn_param *p, int64_t at, int64_t n, flo
 	return err;
 }
 
+/* the next record, of a carry */
+static int write_carry(struct writing *w)
+{
+	const struct dn_net *net = w->l->net;
+	const struct record *r = &w->l->records[w->at];
+	float *x;
+	int err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, sizeof(float) * (size_t)r->length, (void **)&x);
+
+	if (err)
+		return err;
+	w->tensor = r->tensor;
+	err = dn_carry_get(net, net->carries[r->tensor - carries_at(w->l)], r->start / (r->length * net->opt.world), x);
+	if (!err)
+		err = write_piece(w, NULL, r->start, r->length, x);
+	net->dev->be->free_host(net->dev, x);
+	return err;
+}
+
 static int write_file(struct list *l, const char *tmp, int rank)
 {
 	char path[CKPT_PATH_MAX];
@@ -233,16 +275,19 @@ static int write_file(struct list *l, const char *tmp, int rank)
 	struct writing w = { .l = l, .o = &o };
 	int err;
 
-	if (!l->writer)
+	if (!l->writer && !l->n)
 		return 0;
 	err = ckpt_path(path, "%s/rank-%d.bin", tmp, rank);
 	if (!err)
 		err = dn_out_open(&o, path);
 	if (err)
 		return err;
-	err = walk_role(l, DN_TRAINED, &w.tensor, DN_READ, write_piece, &w);
+	if (l->writer)
+		err = walk_role(l, DN_TRAINED, &w.tensor, DN_READ, write_piece, &w);
 	if (!err && rank == 0)
 		err = walk_role(l, DN_BUFFER, &w.tensor, DN_READ, write_piece, &w);
+	while (!err && w.at < l->n && l->records[w.at].tensor >= carries_at(l))
+		err = write_carry(&w);
 	if (!err && w.at < l->n)
 		err = dn_fail(-EPROTO, "checkpoint: %d of %d intervals came", w.at, l->n);
 	if (!err)
@@ -262,42 +307,63 @@ static int by_tensor(const void *a, const void *b)
 	return x->start < y->start ? -1 : x->start > y->start;
 }
 
-/* @t from the @n records of one tensor; they must cover it, once */
-static int make_tensor(const struct list *l, const struct record *r, int n, struct dn_ckpt_tensor *t)
+static int describe_param(const struct list *l, int32_t tensor, struct dn_ckpt_tensor *t)
 {
-	const struct dn_param *p = l->net->params[r->tensor / (1 + l->n_states)];
-	int state = r->tensor % (1 + l->n_states) - 1;
+	const struct dn_param *p = l->net->params[tensor / (1 + l->n_states)];
+	int state = tensor % (1 + l->n_states) - 1;
 	char name[128];
-	int64_t at = 0;
 
 	snprintf(name, sizeof(name), "%s%s%s", p->name, state < 0 ? "" : ":",
 		 state < 0 ? "" : dn_state_name(l->net->hyper.optimizer, state));
 	t->name = dn_strdup(name);
-	t->intervals = dn_calloc((size_t)n, sizeof(*t->intervals));
-	if (!t->name || !t->intervals)
-		return -ENOMEM;
 	t->kind = state >= 0 ? DN_CKPT_STATE : p->role == DN_BUFFER ? DN_CKPT_BUFFER : DN_CKPT_PARAM;
 	t->n_dims = p->n_dims;
 	memcpy(t->shape, p->shape, (size_t)p->n_dims * sizeof(p->shape[0]));
 	t->n = p->n;
 	t->frozen = t->kind == DN_CKPT_PARAM && p->frozen;
+	return t->name ? 0 : -ENOMEM;
+}
+
+static int describe_carry(const struct dn_carry *c, struct dn_ckpt_tensor *t)
+{
+	t->name = dn_strdup(c->name);
+	t->kind = DN_CKPT_CARRY;
+	t->n_dims = c->n_dims;
+	memcpy(t->shape, c->shape, (size_t)c->n_dims * sizeof(c->shape[0]));
+	t->n = c->n;
+	return t->name ? 0 : -ENOMEM;
+}
+
+/* @t from the @n records of one tensor; they must cover it, once */
+static int make_tensor(const struct list *l, const struct record *r, int n, struct dn_ckpt_tensor *t)
+{
+	const int32_t carries = carries_at(l);
+	int64_t at = 0;
+	int err = r->tensor < carries ? describe_param(l, r->tensor, t) : describe_carry(l->net->carries[r->tensor - carries], t);
+
+	if (err)
+		return err;
+	t->intervals = dn_calloc((size_t)n, sizeof(*t->intervals));
+	if (!t->intervals)
+		return -ENOMEM;
 	t->n_intervals = n;
 	for (int i = 0; i < n; i++) {
 		t->intervals[i] = (struct dn_ckpt_interval){ r[i].start, r[i].length, r[i].file, r[i].offset, r[i].xxh64, false };
 		if (r[i].start != at)
 			return dn_fail(-EINVAL, "checkpoint: tensor %s: elements %" PRId64 " to %" PRId64 " are owned by %s",
-				       name, at < r[i].start ? at : r[i].start, at < r[i].start ? r[i].start : at,
+				       t->name, at < r[i].start ? at : r[i].start, at < r[i].start ? r[i].start : at,
 				       at < r[i].start ? "no rank" : "two ranks");
 		at += r[i].length;
 	}
-	if (at != p->n)
-		return dn_fail(-EINVAL, "checkpoint: tensor %s: elements %" PRId64 " to %" PRId64 " are owned by no rank", name,
-			       at, p->n);
+	if (at != t->n)
+		return dn_fail(-EINVAL, "checkpoint: tensor %s: elements %" PRId64 " to %" PRId64 " are owned by no rank",
+			       t->name, at, t->n);
 	return 0;
 }
 
 static int make_tensors(const struct list *l, struct record *r, int n, struct dn_ckpt_tensor *tensors, int *n_tensors)
 {
+	const int wanted = l->net->n_params + (l->net->opt.train ? l->net->n_carries : 0);
 	int n_values = 0, err = 0;
 
 	if (n > 1)
@@ -307,13 +373,12 @@ static int make_tensors(const struct list *l, struct record *r, int n, struct dn
 
 		while (k < n && r[k].tensor == r[i].tensor)
 			k++;
-		n_values += r[i].tensor % (1 + l->n_states) == 0;
+		n_values += r[i].tensor >= carries_at(l) || r[i].tensor % (1 + l->n_states) == 0;
 		err = make_tensor(l, r + i, k - i, &tensors[(*n_tensors)++]);
 		i = k;
 	}
-	if (!err && n_values != l->net->n_params)
-		return dn_fail(-EINVAL, "checkpoint: %d of %d tensors are owned by no rank", l->net->n_params - n_values,
-			       l->net->n_params);
+	if (!err && n_values != wanted)
+		return dn_fail(-EINVAL, "checkpoint: %d of %d tensors are owned by no rank", wanted - n_values, wanted);
 	return err;
 }
 
@@ -335,7 +400,7 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 	struct dn_out o;
 	int n_tensors = 0, err;
 
-	tensors = dn_calloc((size_t)net->n_params * (size_t)(1 + l->n_states), sizeof(*tensors));
+	tensors = dn_calloc((size_t)carries_at(l) + (size_t)net->n_carries, sizeof(*tensors));
 	if (!tensors)
 		return -ENOMEM;
 	err = make_tensors(l, r, n, tensors, &n_tensors);

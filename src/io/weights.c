@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,37 +33,20 @@ struct reader {
 
 /* --- which floats a file holds --- */
 
-static bool is_norm_part(const struct dn_param *p)
-{
-	return !strcmp(p->part, "scales") || !strcmp(p->part, "rolling_mean") || !strcmp(p->part, "rolling_variance");
-}
-
 static int64_t loadable(const struct dn_param *p)
 {
 	const struct dn_layer *l = p->layer;
 
-	if (l->dontload || (l->dontloadscales && is_norm_part(p)))
+	if (l->dontload || (l->dontloadscales && p->norm))
 		return 0;
 	if (l->numload > 0 && l->numload < p->shape[0])
 		return l->numload * (p->n / p->shape[0]);
 	return p->n;
 }
 
-static bool is_flipped(const struct dn_layer *l)
-{
-	const struct dn_key *k = l->section ? dn_section_find(l->section, "flipped") : NULL;
-
-	return k && atoi(k->value) != 0;
-}
-
-/* flipped=1 convolutions are transposed in files of any version, connected weights in those of versions above 1000 */
 static bool is_transposed(const struct dn_param *p, const struct dn_weights_header *h)
 {
-	if (!p->file_rows)
-		return false;
-	if (is_flipped(p->layer))
-		return true;
-	return h->transpose && strcmp(p->layer->ops->name, "convolutional");
+	return p->file_rows && (p->file_flipped || h->transpose);
 }
 
 enum fit { FIT_WHOLE, FIT_BOUNDARY, FIT_INSIDE, FIT_SURPLUS };
@@ -103,7 +85,7 @@ static int check_numload(const struct dn_net *net, const char *path)
 		if (l->numload > p->shape[0])
 			return dn_fail(-EINVAL, "%s: layer %d (%s): numload=%lld, but %s has %lld filters", path, l->index,
 				       l->ops->name, (long long)l->numload, p->name, (long long)p->shape[0]);
-		if (l->numload < p->shape[0] && is_flipped(l))
+		if (l->numload < p->shape[0] && p->file_flipped)
 			return dn_fail(-ENOTSUP, "%s: layer %d (%s): numload together with flipped=1 is not supported", path,
 				       l->index, l->ops->name);
 	}
@@ -162,28 +144,6 @@ static int refuse_text(const struct reader *r)
 	return dn_fail(-EINVAL, "%s: is text, not weights", r->path);
 }
 
-static int header_seen(struct reader *r, int seen_bytes)
-{
-	uint32_t narrow;
-	uint64_t seen;
-
-	if (seen_bytes == 8) {
-		memcpy(&seen, r->head + VERSION_BYTES, 8);
-	} else {
-		memcpy(&narrow, r->head + VERSION_BYTES, 4);
-		seen = narrow;
-	}
-	if (seen >= SEEN_LIMIT)
-		return dn_fail(-EINVAL,
-			       "%s: the header says %llu images seen, at most 2^62 - 1 is possible: not a weights file, "
-			       "or damaged",
-			       r->path, (unsigned long long)seen);
-	r->info.header.seen = seen;
-	r->info.header.header_bytes = VERSION_BYTES + seen_bytes;
-	r->info.floats = (r->info.file_bytes - r->info.header.header_bytes) / (int64_t)sizeof(float);
-	return 0;
-}
-
 /* Opens @path and checks its version; the width of seen is the version's until sizes say otherwise. */
 static int reader_init(struct reader *r, const char *path)
 {
@@ -228,8 +188,21 @@ static int seen_bytes_of(const struct dn_weights_header *h)
 	return 10 * h->major + h->minor >= 2 && h->major < 1000 && h->minor < 1000 ? 8 : 4;
 }
 
+static uint64_t seen_of(const struct reader *r, int width)
+{
+	uint32_t narrow;
+	uint64_t wide;
+
+	memcpy(&narrow, r->head + VERSION_BYTES, sizeof(narrow));
+	if (width == 4)
+		return narrow;
+	memcpy(&wide, r->head + VERSION_BYTES, sizeof(wide)); /* behind a short file's end: zeros */
+	return wide;
+}
+
 /* 32-bit builds wrote 4 bytes under versions that mean 8, some tools the other way round: take the width that makes the
- * sizes meet, the version's first. */
+ * sizes meet, the version's first. Where none does, or no net tells the sizes (@net NULL), it is the version's unless the
+ * number is impossible then. */
 static int choose_width(const struct reader *r, const struct dn_net *net)
 {
 	int width[2], n_layers;
@@ -237,7 +210,7 @@ static int choose_width(const struct reader *r, const struct dn_net *net)
 
 	width[0] = seen_bytes_of(&r->info.header);
 	width[1] = 12 - width[0];
-	for (enum fit f = FIT_WHOLE; f <= FIT_BOUNDARY; f++)
+	for (enum fit f = FIT_WHOLE; net && f <= FIT_BOUNDARY; f++)
 		for (int i = 0; i < 2; i++) {
 			int64_t rest = r->info.file_bytes - VERSION_BYTES - width[i];
 
@@ -246,7 +219,7 @@ static int choose_width(const struct reader *r, const struct dn_net *net)
 			if (fit_layers(net, rest / (int64_t)sizeof(float), net->n_layers, &n_layers, &wanted) == f)
 				return width[i];
 		}
-	return r->info.file_bytes < VERSION_BYTES + width[0] ? width[1] : width[0];
+	return r->info.file_bytes < VERSION_BYTES + width[0] || seen_of(r, width[0]) >= SEEN_LIMIT ? width[1] : width[0];
 }
 
 static int refuse_size(const struct reader *r, const struct dn_net *net, enum fit f)
@@ -266,6 +239,21 @@ static int refuse_size(const struct reader *r, const struct dn_net *net, enum fi
 	type = in->n_layers_loaded < net->n_layers ? net->layers[in->n_layers_loaded].ops->name : "last";
 	return dn_fail(-EINVAL, "%s: has %lld bytes and ends inside layer %d (%s); the net's %d layers take %lld", r->path,
 		       (long long)in->file_bytes, in->n_layers_loaded, type, net->n_layers, (long long)want);
+}
+
+static int header_seen(struct reader *r, int seen_bytes)
+{
+	uint64_t seen = seen_of(r, seen_bytes);
+
+	if (seen >= SEEN_LIMIT)
+		return dn_fail(-EINVAL,
+			       "%s: the header says %llu images seen, at most 2^62 - 1 is possible: not a weights file, "
+			       "or damaged",
+			       r->path, (unsigned long long)seen);
+	r->info.header.seen = seen;
+	r->info.header.header_bytes = VERSION_BYTES + seen_bytes;
+	r->info.floats = (r->info.file_bytes - r->info.header.header_bytes) / (int64_t)sizeof(float);
+	return 0;
 }
 
 /* Sizes of the file against those of the net's layers before @cutoff. */
@@ -397,13 +385,6 @@ static int alloc_piece(struct reader *r)
 	return r->piece ? 0 : -ENOMEM;
 }
 
-/* of several ranks each knows its part: who called tells the sum */
-static void warn_nonfinite(const struct reader *r, const struct dn_net *net)
-{
-	if (r->info.n_nonfinite && net->opt.world == 1)
-		dn_warn("%s: %lld values are not finite", r->path, (long long)r->info.n_nonfinite);
-}
-
 int dn_weights_load(struct dn_net *net, const char *path, int cutoff, bool allow_partial, struct dn_weights_info *info)
 {
 	struct reader r;
@@ -418,7 +399,6 @@ int dn_weights_load(struct dn_net *net, const char *path, int cutoff, bool allow
 		err = walk(&r, net, load_param, NULL);
 	if (!err) {
 		dn_net_touched(net);
-		warn_nonfinite(&r, net);
 		if (info)
 			*info = r.info;
 	}
@@ -552,18 +532,31 @@ int dn_weights_info_read(const char *path, struct dn_weights_info *info)
 	int err;
 
 	err = reader_init(&r, path);
-	if (!err) {
-		int width = seen_bytes_of(&r.info.header);
-
-		if (r.info.file_bytes < VERSION_BYTES + width)
-			err = dn_fail(-EINVAL, "%s: has %lld bytes, the header of version %d.%d has %d", path,
-				      (long long)r.info.file_bytes, r.info.header.major, r.info.header.minor,
-				      VERSION_BYTES + width);
-		else
-			err = header_seen(&r, width);
-	}
+	if (!err)
+		err = header_seen(&r, choose_width(&r, NULL));
 	if (!err)
 		*info = r.info;
 	reader_fini(&r);
 	return err;
+}
+
+void dn_weights_tell(const char *path, const struct dn_weights_info *info)
+{
+	const struct dn_weights_header *h = &info->header;
+	const int meant = seen_bytes_of(h);
+	const char *why = info->n_layers			     ? "the sizes are those of another"
+			  : info->file_bytes < VERSION_BYTES + meant ? "the file is too short for it"
+								     : "no run sees that many";
+
+	if (!dn_weights_own_width(h))
+		dn_warn("%s: version %d.%d means that images are counted in %d bits, but %s: %d bits are read, %llu images seen",
+			path, h->major, h->minor, 8 * meant, why, 8 * (h->header_bytes - VERSION_BYTES),
+			(unsigned long long)h->seen);
+	if (info->n_nonfinite)
+		dn_warn("%s: %lld values are not finite", path, (long long)info->n_nonfinite);
+}
+
+bool dn_weights_own_width(const struct dn_weights_header *h)
+{
+	return h->header_bytes == VERSION_BYTES + seen_bytes_of(h);
 }

@@ -1,5 +1,5 @@
 /* Darknet .weights files over any store: every rank reads its own ranges, rank 0 writes a stream.
- * Rules: darknet-compat 2 and 11.2/1.
+ * Rules: docs/formats.md.
  */
 #ifndef DN_IO_WEIGHTS_H
 #define DN_IO_WEIGHTS_H
@@ -25,9 +25,9 @@ struct dn_weights_info {
 	int64_t floats;	       /* in the file after the header */
 	int64_t wanted_floats; /* by the net, all loadable layers */
 	int n_layers_loaded;   /* layers wholly inside the file (from the front); = n_layers when complete */
-	int n_layers;
-	bool partial;	     /* ends on a layer boundary before the last layer with params */
-	int64_t n_nonfinite; /* values loaded that are not finite; over ranks they add up. One rank alone warns of them */
+	int n_layers;	       /* 0 = read without a net */
+	bool partial;	       /* ends on a layer boundary before the last layer with params */
+	int64_t n_nonfinite;   /* values loaded that are not finite; over ranks they add up */
 };
 
 /**
@@ -44,6 +44,11 @@ DN_EXPORT int dn_weights_load_rank0(struct dn_net *net, const char *path, bool a
 DN_EXPORT int dn_weights_check(const struct dn_net *net, const char *path, bool allow_partial, struct dn_weights_info *info);
 /** dn_weights_info_read() - header only, no net: wanted_floats is 0 */
 DN_EXPORT int dn_weights_info_read(const char *path, struct dn_weights_info *info);
+/** dn_weights_own_width() - the count of images has the width that the version means */
+DN_EXPORT bool dn_weights_own_width(const struct dn_weights_header *h);
+/** dn_weights_tell() - warnings of what a file that was read has and should not have: another width of its count, values that
+ * are not finite (of several ranks: their sum) */
+DN_EXPORT void dn_weights_tell(const char *path, const struct dn_weights_info *info);
 
 /**
  * dn_weights_save() - collective: rank 0 writes @path (whole or not at all), header 0 2 0

@@ -30,6 +30,7 @@
 #include "train/loop.h"
 #include "train/metric.h"
 #include "train/optim.h"
+#include "train/task.h"
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -107,6 +107,9 @@ int dn_local_bytes(const struct dn_net *net, size_t planned[DN_MEM_PLANNED])
 	int err;
 
 	err = own_bytes(net, bytes);
+	if (!err && net->carries_bytes > SIZE_MAX - bytes[DN_MEM_BUFFERS])
+		return dn_fail(-EOVERFLOW, "the tensors of one region are larger than the address space");
+	bytes[DN_MEM_BUFFERS] += net->carries_bytes;
 	if (!err && net->opt.train)
 		err = dn_loop_input_bytes(net, &ring);
 	if (err)
@@ -326,7 +329,7 @@ static int local_after_backward(void *self, struct dn_block *b, const struct dn_
 		if (!acc)
 			continue;
 		if (s->complete[b->index])
-			err = s->be->axpby(net->compute, p->n, 1.0f, p->grad, 1.0f, acc);
+			err = s->be->axpby(net->compute, DN_F32, p->n, 1.0f, p->grad, 1.0f, acc);
 		else
 			err = s->be->copy(net->compute, acc, p->grad, (size_t)p->n * sizeof(float));
 		if (err)
@@ -346,7 +349,7 @@ static int local_stats(void *self, struct dn_net *net)
 
 		if (!p->stat)
 			continue;
-		err = s->be->axpby(net->compute, p->n, DN_ROLLING_NEW, p->stat, DN_ROLLING_KEEP, p->value);
+		err = s->be->axpby(net->compute, DN_F32, p->n, DN_ROLLING_NEW, p->stat, DN_ROLLING_KEEP, p->value);
 		if (err)
 			return err;
 	}

@@ -219,7 +219,7 @@ int log_save(struct log *l, const char *path, int64_t bytes, double seconds)
 	return line_end(l, err);
 }
 
-int log_valid(struct log *l, const struct dn_loop_step *s, int64_t images, double top1, double topk, double loss)
+int log_valid(struct log *l, const struct dn_loop_step *s, const struct dn_result *r)
 {
 	struct dn_buf *b = &l->line;
 	int err;
@@ -227,13 +227,11 @@ int log_valid(struct log *l, const struct dn_loop_step *s, int64_t images, doubl
 	if (!l->f)
 		return 0;
 	line_start(l);
-	err = dn_buf_printf(b, "{\"v\":1,\"event\":\"valid\",\"step\":%" PRId64 ",\"images\":%" PRId64, s->step, images);
+	err = dn_buf_printf(b, "{\"v\":1,\"event\":\"valid\",\"step\":%" PRId64 ",\"images\":%" PRId64, s->step, r->images);
+	for (int i = 0; i < r->n_fields && !err; i++)
+		err = add_number(b, r->fields[i].name, r->fields[i].value);
 	if (!err)
-		err = add_number(b, "top1", top1);
-	if (!err)
-		err = add_number(b, "topk", topk);
-	if (!err)
-		err = add_loss(b, loss);
+		err = add_loss(b, r->loss / (double)r->images);
 	return line_end(l, err);
 }
 

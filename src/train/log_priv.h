@@ -33,6 +33,6 @@ int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g,
 /** log_step() - @report NULL: no plugin, no traffic */
 int log_step(struct log *l, const struct dn_loop_step *s, const struct dn_store_report *report);
 int log_save(struct log *l, const char *path, int64_t bytes, double seconds);
-int log_valid(struct log *l, const struct dn_loop_step *s, int64_t images, double top1, double topk, double loss);
+int log_valid(struct log *l, const struct dn_loop_step *s, const struct dn_result *r);
 int log_end(struct log *l, const struct log_end *e);
 #endif

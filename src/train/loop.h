@@ -10,6 +10,7 @@
 #include "base/option.h"
 #include "data/data.h"
 #include "graph/net.h"
+#include "train/task.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -28,7 +29,7 @@ struct dn_loop_step { /* one update, same on all ranks */
 struct dn_loop_events { /* called on every rank; NULL = not interested */
 	int (*step)(void *arg, const struct dn_loop_step *s);
 	int (*saved)(void *arg, const char *path, int64_t bytes, double seconds);
-	int (*valid)(void *arg, const struct dn_loop_step *s, int64_t images, double top1, double topk, double loss);
+	int (*valid)(void *arg, const struct dn_loop_step *s, const struct dn_result *r);
 	void *arg;
 };
 
@@ -41,7 +42,7 @@ struct dn_loop_config {
 	double save_every_seconds; /* or minutes, given as 10m; 0 = off */
 	int keep;		   /* checkpoints, default 3 */
 	int64_t valid_every;	   /* -valid N, 0 = off */
-	int top;
+	int top;		   /* for dn_evaluate() */
 	uint64_t seed;
 	enum dn_shuffle shuffle;
 	int loader_threads;
@@ -56,7 +57,8 @@ struct dn_loop;
 
 /**
  * dn_loop_sizes() - the sizes of images that a training net goes through; false: it keeps the cfg's
- * With [net] random=1 and options.multi_scale Darknet's for classifiers: every 40 updates a square of 128, 160, ... 448.
+ * With [net] random=1 and options.multi_scale those of the task; of classifiers Darknet's: every 40 updates a square of 128,
+ * 160, ... 448.
  */
 DN_EXPORT bool dn_loop_sizes(const struct dn_net *net, uint64_t seed, struct dn_resize *out);
 /** dn_loop_plan_sizes() - make the net ready for them; between dn_net_build() and dn_net_alloc() */

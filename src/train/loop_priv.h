@@ -26,7 +26,7 @@ struct dn_loop {
 	int64_t last_save_ns;
 	int64_t saved_step; /* of the last checkpoint of this run, 0 = none */
 	bool save_due;	    /* by time; agreed with the step's sum */
-	double best;	    /* of evaluations: top-1 or minus the loss */
+	double best;	    /* score of evaluations */
 	bool has_best;
 };
 

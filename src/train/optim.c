@@ -15,7 +15,7 @@ static int sgd_range(struct dn_stream *st, const struct dn_param *p, const struc
 		.decay = p->decay ? u->decay : 0,
 	};
 
-	return net->dev->be->sgd(st, n, &o, net->numbers, w, state[0], g);
+	return net->dev->be->sgd(st, DN_F32, n, &o, net->numbers, w, state[0], g);
 }
 
 static int adam_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w,
@@ -33,7 +33,7 @@ static int adam_range(struct dn_stream *st, const struct dn_param *p, const stru
 
 	if (!net->dev->be->adam)
 		return dn_fail(-ENOTSUP, "backend %s has no adam", net->dev->be->name);
-	return net->dev->be->adam(st, n, &o, net->numbers, w, state[0], state[1], g);
+	return net->dev->be->adam(st, DN_F32, n, &o, net->numbers, w, state[0], state[1], g);
 }
 
 int dn_optim_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w, const float *g,

@@ -8,9 +8,9 @@ extern "C" {
 
 /**
  * dn_optim_range() - update @n consecutive elements of one param
- * The numbers of @u have been queued (dn_net_numbers()). @w values, @g gradients (sums over the E images), @state [n_states] pointers. Rate is u->rate * p->lr_scale; decay
- * only where p->decay. Elementwise: an element gets the same bits wherever it lies. Source: darknet-compat 5.3, with gradient
- * and velocity apart: v = m v + g - decay E w; w += (rate / E) v; v is stored before it is multiplied by m.
+ * The numbers of @u have been queued (dn_net_numbers()). @w values, @g gradients (sums over the E images), @state [n_states]
+ * pointers. Rate is u->rate * p->lr_scale; decay only where p->decay. Elementwise: an element gets the same bits wherever it
+ * lies. docs/layers.md, Updates: v = m v + g - decay E w; w += (rate / E) v; v is stored before it is multiplied by m.
  * Adam: of the mean gradient g / E, with bias corrections by u->step; decay is part of the gradient (adam) or shrinks w by
  * 1 - rate * decay before the step (adamw).
  */

@@ -9,7 +9,7 @@
 #include "base/thread.h"
 #include "io/weights.h"
 #include "train/loop_priv.h"
-#include "train/metric.h"
+#include "train/task.h"
 
 #define BACKUP_EVERY 1000 /* updates between BASE.backup, as Darknet's classifier */
 #define LAST_EVERY 100	  /* updates between BASE_last.weights */
@@ -62,14 +62,12 @@ static int save_ckpt(struct dn_loop *l)
 	return err ? err : tell_saved(l, path, bytes, since(start));
 }
 
-/* Class truth: the best is the highest top-1; else the lowest loss. Of equals the earlier one stays. */
-static int keep_best(struct dn_loop *l, const struct dn_metric *m)
+/* The best is what the task scores highest; of equals the earlier one stays. */
+static int keep_best(struct dn_loop *l, const struct dn_result *r)
 {
-	double score = l->valid->classes > 0 ? (double)m->top1 : -m->loss;
-
-	if (isnan(score) || (l->has_best && score <= l->best))
+	if (isnan(r->score) || (l->has_best && r->score <= l->best))
 		return 0;
-	l->best = score;
+	l->best = r->score;
 	l->has_best = true;
 	return save_weights(l, "_best.weights");
 }
@@ -77,24 +75,19 @@ static int keep_best(struct dn_loop *l, const struct dn_metric *m)
 static int validate(struct dn_loop *l, const struct dn_loop_step *s)
 {
 	const struct dn_loop_events *e = &l->c.events;
-	struct dn_metric m;
-	double images, top1, topk, loss;
+	const struct dn_eval_options o = { .top = l->c.top };
+	struct dn_result r;
 	int err;
 
 	err = loop_base_size(l);
 	if (err)
 		return err;
-	err = dn_evaluate(l->net, l->valid, l->c.top, &l->g, NULL, NULL, &m);
-	if (err)
-		return err;
-	images = (double)m.images;
-	top1 = (double)m.top1 / images;
-	topk = (double)m.topk / images;
-	loss = m.loss / images;
-	err = log_valid(&l->log, s, m.images, top1, topk, loss);
+	err = dn_evaluate(l->net, l->valid, &o, &l->g, &r);
+	if (!err)
+		err = log_valid(&l->log, s, &r);
 	if (!err && e->valid)
-		err = e->valid(e->arg, s, m.images, top1, topk, loss);
-	return err ? err : keep_best(l, &m);
+		err = e->valid(e->arg, s, &r);
+	return err ? err : keep_best(l, &r);
 }
 
 static int after_step(struct dn_loop *l, const struct dn_loop_step *s, uint64_t seen_before)

@@ -5,15 +5,12 @@
 #include "base/mem.h"
 #include "train/loop_priv.h"
 
-/* Darknet's classifier: 32 * (4 + 0 to 10), drawn anew every 40 updates */
-static const struct dn_resize classifier_sizes = { .every = 40, .step = 32, .first = 4, .n = 11 };
-
 bool dn_loop_sizes(const struct dn_net *net, uint64_t seed, struct dn_resize *out)
 {
 	memset(out, 0, sizeof(*out));
 	if (!net->opt.train || !net->opt.multi_scale || !net->hyper.random)
 		return false;
-	*out = classifier_sizes;
+	*out = *dn_net_task_of(net)->sizes;
 	out->seed = seed;
 	return true;
 }

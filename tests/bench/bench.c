@@ -203,10 +203,10 @@ static void open_peer(struct bench *b)
 
 static double sgemm_once(struct bench *b)
 {
+	const struct dn_gemm_desc square = dn_gemm_dense(false, false, SQUARE, SQUARE, SQUARE, 0);
 	double start = now();
 
-	must(b->be->gemm(b->net->compute, false, false, SQUARE, SQUARE, SQUARE, 1, b->a, SQUARE, b->b, SQUARE, 0, b->c, SQUARE),
-	     "gemm");
+	must(b->be->gemm(b->net->compute, &square, b->a, b->b, b->c), "gemm");
 	return now() - start;
 }
 
@@ -286,71 +286,69 @@ static const struct dn_backend *real;
 		return err; \
 	}
 TIMED(conv_forward,
-      (struct dn_stream * st, struct dn_conv *cv, const float *x, const float *w, const void *p, const float *b, float *y,
-       void *ws),
+      (struct dn_stream * st, struct dn_conv *cv, const void *x, const void *w, const void *p, const float *b, void *y, void *ws),
       (st, cv, x, w, p, b, y, ws))
-TIMED(conv_backward_weights, (struct dn_stream * st, struct dn_conv *cv, const float *x, const float *dy, float *dw, void *ws),
-      (st, cv, x, dy, dw, ws))
+TIMED(conv_backward_weights,
+      (struct dn_stream * st, struct dn_conv *cv, const void *x, const void *dy, float *dw, bool acc, void *ws),
+      (st, cv, x, dy, dw, acc, ws))
 TIMED(conv_backward_data,
-      (struct dn_stream * st, struct dn_conv *cv, const float *dy, const float *w, float *dx, bool acc, void *ws),
+      (struct dn_stream * st, struct dn_conv *cv, const void *dy, const void *w, void *dx, bool acc, void *ws),
       (st, cv, dy, w, dx, acc, ws))
-TIMED(bias_act, (struct dn_stream * st, int64_t n, int64_t c, int64_t hw, float *x, const float *b, enum dn_act a),
-      (st, n, c, hw, x, b, a))
-TIMED(bias_backward, (struct dn_stream * st, int64_t n, int64_t c, int64_t hw, const float *dy, float *db),
-      (st, n, c, hw, dy, db))
-TIMED(act_backward, (struct dn_stream * st, enum dn_act a, int64_t n, const float *y, float *dy), (st, a, n, y, dy))
+TIMED(bias_act, (struct dn_stream * st, const struct dn_tensor *t, void *x, const float *b, enum dn_act a), (st, t, x, b, a))
+TIMED(bias_backward, (struct dn_stream * st, const struct dn_tensor *t, const void *dy, float *db, bool acc),
+      (st, t, dy, db, acc))
+TIMED(act_backward, (struct dn_stream * st, const struct dn_tensor *t, enum dn_act a, const void *y, void *dy), (st, t, a, y, dy))
 TIMED(bn_forward_train,
-      (struct dn_stream * st, const struct dn_bn_desc *d, const float *x, const float *s, const float *b, float *m, float *v,
-       float *y),
+      (struct dn_stream * st, const struct dn_bn_desc *d, const void *x, const float *s, const float *b, float *m, float *v,
+       void *y),
       (st, d, x, s, b, m, v, y))
 TIMED(bn_forward,
-      (struct dn_stream * st, const struct dn_bn_desc *d, const float *x, const float *s, const float *b, const float *m,
-       const float *v, float *y),
+      (struct dn_stream * st, const struct dn_bn_desc *d, const void *x, const float *s, const float *b, const float *m,
+       const float *v, void *y),
       (st, d, x, s, b, m, v, y))
 TIMED(bn_backward,
-      (struct dn_stream * st, const struct dn_bn_desc *d, bool f, const float *x, const float *m, const float *v, const float *s,
-       const float *dy, float *dx, bool acc, float *ds, float *db),
-      (st, d, f, x, m, v, s, dy, dx, acc, ds, db))
-TIMED(maxpool_forward, (struct dn_stream * st, const struct dn_pool_desc *d, const float *x, float *y, int32_t *i),
+      (struct dn_stream * st, const struct dn_bn_desc *d, bool f, const void *x, const float *m, const float *v, const float *s,
+       const void *dy, void *dx, bool acc, float *ds, float *db, bool acc_params),
+      (st, d, f, x, m, v, s, dy, dx, acc, ds, db, acc_params))
+TIMED(maxpool_forward, (struct dn_stream * st, const struct dn_pool_desc *d, const void *x, void *y, int32_t *i),
       (st, d, x, y, i))
 TIMED(maxpool_backward,
-      (struct dn_stream * st, const struct dn_pool_desc *d, const float *dy, const int32_t *i, float *dx, bool acc),
+      (struct dn_stream * st, const struct dn_pool_desc *d, const void *dy, const int32_t *i, void *dx, bool acc),
       (st, d, dy, i, dx, acc))
-TIMED(axpby, (struct dn_stream * st, int64_t n, float a, const float *x, float b, float *y), (st, n, a, x, b, y))
+TIMED(axpby, (struct dn_stream * st, enum dn_type type, int64_t n, float a, const void *x, float b, void *y),
+      (st, type, n, a, x, b, y))
 TIMED(zero, (struct dn_stream * st, void *p, size_t n), (st, p, n))
-TIMED(gemm,
-      (struct dn_stream * st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float al, const float *a, int64_t lda,
-       const float *b, int64_t ldb, float be, float *c, int64_t ldc),
-      (st, ta, tb, m, n, k, al, a, lda, b, ldb, be, c, ldc))
+TIMED(gemm, (struct dn_stream * st, const struct dn_gemm_desc *d, const void *a, const void *b, void *c), (st, d, a, b, c))
 TIMED(sgd,
-      (struct dn_stream * st, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w, float *v,
-       const float *g),
-      (st, n, o, num, w, v, g))
-TIMED(sum_tree, (struct dn_stream * st, int64_t n, int k, const float *const *p, float *out, bool acc), (st, n, k, p, out, acc))
+      (struct dn_stream * st, enum dn_type type, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w,
+       float *v, const void *g),
+      (st, type, n, o, num, w, v, g))
+TIMED(sum_tree, (struct dn_stream * st, int64_t n, const struct dn_parts *p, float *out, bool acc), (st, n, p, out, acc))
 TIMED(copy, (struct dn_stream * st, void *d, const void *s, size_t n), (st, d, s, n))
-TIMED(count_nonfinite, (struct dn_stream * st, int64_t n, const float *x, int64_t *c), (st, n, x, c))
-TIMED(shortcut_forward, (struct dn_stream * st, const struct dn_shortcut_desc *d, const float *a, const float *s, float *y),
+TIMED(count_nonfinite, (struct dn_stream * st, enum dn_type type, int64_t n, const void *x, int64_t *c), (st, type, n, x, c))
+TIMED(shortcut_forward, (struct dn_stream * st, const struct dn_shortcut_desc *d, const void *a, const void *s, void *y),
       (st, d, a, s, y))
-TIMED(copy_rows, (struct dn_stream * st, int64_t r, int64_t n, const float *s, int64_t ss, float *d, int64_t ds, bool acc),
-      (st, r, n, s, ss, d, ds, acc))
+TIMED(copy_rows,
+      (struct dn_stream * st, enum dn_type type, int64_t r, int64_t n, const void *s, int64_t ss, void *d, int64_t ds, bool acc),
+      (st, type, r, n, s, ss, d, ds, acc))
 
 /* layers: the time of each through its own table of functions */
 static double *layer_time[2];
 static const struct dn_layer_ops **layer_real;
 
-static int timed_layer_forward(struct dn_layer *l)
+static int timed_layer_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	double start = now();
-	int err = layer_real[l->index]->forward(l);
+	int err = layer_real[l->index]->forward(l, pass);
 
 	layer_time[0][l->index] += now() - start;
 	return err;
 }
 
-static int timed_layer_backward(struct dn_layer *l)
+static int timed_layer_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	double start = now();
-	int err = layer_real[l->index]->backward(l);
+	int err = layer_real[l->index]->backward(l, pass);
 
 	layer_time[1][l->index] += now() - start;
 	return err;

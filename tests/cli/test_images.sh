@@ -75,7 +75,7 @@ printf '%s\n' "$tmp/no label here.jpg" "$tmp/c0_c1_.jpg" >> "$tmp/train.list.mor
 data odd.data "train=$tmp/odd.list"
 run 1 classifier train "$tmp/odd.data" "$cfg" -threads 1 -backup "$tmp/b3"
 has err '^warning: .*of 42 images 1 ha.* no label .* 1 ' 1
-has err '^darknet: .*(no label here|c0_c1_).jpg: ' 1
+has err "^darknet: $tmp/odd.list:4[12]: \".*(no label here|c0_c1_).jpg\": " 1
 
 # --- prediction ---
 p=(classifier predict "$tmp/x.data" "$cfg" "$tmp/a.weights")
@@ -92,7 +92,7 @@ run 0 "${p[@]}" "${pictures[0]}" -top 1 -backend ref
 run 1 "${p[@]}" "${pictures[0]}" -t 4
 has err '^darknet: -t: the best 4 classes are asked for, the net has 3$' 1
 run 1 "${p[@]}" "$tmp/missing.jpg"
-has err '^darknet: .*missing.jpg: ' 1
+has err '^darknet: .*missing.jpg": ' 1
 run 0 "${p[@]}"
 [ "$(cat "$tmp/out")" = 'Enter Image Path: ' ] || fail 'the prompt, and an end at once'
 prompt() { # prompt STATUS: the lines of standard input
@@ -107,7 +107,7 @@ has err 'Predicted in' 2
 [ "$(head -n 2 "$tmp/out" | sed 's/^Enter Image Path: //')" = "$(cat "$tmp/one")" ] || fail 'the prompt gives the lines of FILE'
 [ "$(tail -n 1 "$tmp/out")" = 'Enter Image Path: ' ] || fail 'the prompt stands last'
 printf '%s\n%s\n\n%s\n' "$tmp/nosuch.png" "$tmp/x.data" "${pictures[2]}" | prompt 1
-has err '^darknet: .*(nosuch.png|x.data): ' 2
+has err '^darknet: .*(nosuch.png|x.data)": ' 2
 has err 'Predicted in' 1
 head -c 100000 /dev/zero | tr '\0' x | prompt 1
 (sleep 1; echo "${pictures[0]}"; sleep 1; echo "${pictures[0]}") | prompt 0
@@ -194,7 +194,7 @@ for f in "$tmp" "$tmp/empty.jpg" /dev/null; do
 done
 head -c 300 "${pictures[0]}" > "$tmp/short.jpg"
 run 1 "${p[@]}" "$tmp/short.jpg"
-has err '^darknet: .*short.jpg: ' 1
+has err '^darknet: .*short.jpg": ' 1
 
 # --- samples as the net gets them ---
 run 0 look "$tmp/x.data" "$cfg" "$tmp/sheet.png" -n 12 -columns 4

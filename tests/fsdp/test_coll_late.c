@@ -27,8 +27,7 @@ struct entry {
 	const void *from;
 	size_t bytes;
 	int64_t n;
-	int n_parts;
-	const float *parts[RANKS_MAX];
+	struct dn_parts parts;
 	bool acc;
 	float alpha, beta;
 	struct late_event *ev;
@@ -64,19 +63,18 @@ static int late_copy(struct dn_stream *st, void *to, const void *from, size_t by
 	return 0;
 }
 
-static int late_sum(struct dn_stream *st, int64_t n, int n_parts, const float *const *parts, float *out, bool acc)
+static int late_sum(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc)
 {
 	struct entry *e = push(st, SUM);
 
 	e->n = n;
-	e->n_parts = n_parts;
-	memcpy((void *)e->parts, (const void *)parts, (size_t)n_parts * sizeof(*parts));
+	e->parts = *parts;
 	e->to = out;
 	e->acc = acc;
 	return 0;
 }
 
-static int late_axpby(struct dn_stream *st, int64_t n, float alpha, const float *x, float beta, float *y)
+static int late_axpby(struct dn_stream *st, enum dn_type type, int64_t n, float alpha, const void *x, float beta, void *y)
 {
 	struct entry *e = push(st, AXPBY);
 
@@ -144,10 +142,10 @@ static bool advance(struct late_device *d)
 		memcpy(e->to, e->from, e->bytes);
 		break;
 	case SUM:
-		CHECK_OK(ref->sum_tree(NULL, e->n, e->n_parts, e->parts, e->to, e->acc));
+		CHECK_OK(ref->sum_tree(NULL, e->n, &e->parts, e->to, e->acc));
 		break;
 	case AXPBY:
-		CHECK_OK(ref->axpby(NULL, e->n, e->alpha, e->from, e->beta, e->to));
+		CHECK_OK(ref->axpby(NULL, DN_F32, e->n, e->alpha, e->from, e->beta, e->to));
 		break;
 	case RECORD:
 		e->ev->passed = e->seq;
@@ -241,7 +239,7 @@ static int half(void *arg, struct dn_stream *st) /* math behind a sum */
 {
 	struct rank *r = arg;
 
-	return late_axpby(st, LEN, 0.5f, r->out, 0, r->out);
+	return late_axpby(st, DN_F32, LEN, 0.5f, r->out, 0, r->out);
 }
 
 static void fleet_open(struct fleet *f)

@@ -174,14 +174,14 @@ static int exchange(struct dn_layer *l, bool backward, const float *x, float *y)
 		err = be->stream_sync(st);
 	memcpy(probe->sent + probe->n, probe->host, bytes);
 	if (!err)
-		err = dn_layer_exchange(l, backward, probe->v, WIDTH);
+		err = dn_layer_exchange(l, backward, DN_F32, probe->v, WIDTH);
 	if (!err)
 		err = be->copy(st, probe->host, probe->v, bytes);
 	if (!err)
 		err = be->stream_sync(st);
 	memcpy(probe->got + probe->n, probe->host, bytes);
 	probe->n += WIDTH;
-	return err ? err : be->axpby(st, WIDTH, 0.01f, probe->v, 1, y);
+	return err ? err : be->axpby(st, DN_F32, WIDTH, 0.01f, probe->v, 1, y);
 }
 
 static int forward(struct dn_layer *l, const struct dn_pass *pass)
@@ -193,7 +193,7 @@ static int forward(struct dn_layer *l, const struct dn_pass *pass)
 		err = exchange(l, false, x, l->output);
 	/* the second time with what the first has made */
 	if (!err && pass->phase != DN_INFER && l->index == 3)
-		err = exchange(l, false, l->output, l->output + WIDTH);
+		err = exchange(l, false, l->output, (float *)l->output + WIDTH);
 	return err;
 }
 
@@ -201,7 +201,7 @@ static int backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
-	int err = l->net->dev->be->axpby(l->net->compute, l->batch * l->outputs, 1, l->delta, acc, dx);
+	int err = l->net->dev->be->axpby(l->net->compute, DN_F32, l->batch * l->outputs, 1, l->delta, acc, dx);
 
 	return err ? err : exchange(l, true, l->delta, dx);
 }
@@ -418,13 +418,14 @@ static void undeclared(int rank, void *arg)
 		open_rank(j, rank, &r);
 		CHECK_OK(r.net->store.ops->begin(r.net->store.self, r.net, 1));
 		if (k == 0) {
-			CHECK_FAILS(dn_layer_exchange(&r.net->layers[1], true, x, WIDTH), -EPROTO,
+			CHECK_FAILS(dn_layer_exchange(&r.net->layers[1], true, DN_F32, x, WIDTH), -EPROTO,
 				    "layer 1: exchanges 9 elements in backward, which the plan has not foreseen there");
 		} else {
 			CHECK_OK(r.net->store.hooks->before_forward(r.net->store.self, &r.net->blocks[0], &p));
-			CHECK_FAILS(dn_layer_exchange(&r.net->layers[k == 1 ? 1 : 3], false, x, WIDTH + (k == 1)), -EPROTO,
-				    k == 1 ? "layer 1: exchanges 10 elements"
-					   : "layer 3: exchanges 9 elements in forward, which");
+			CHECK_FAILS(dn_layer_exchange(&r.net->layers[1], false, DN_F64, x, WIDTH), -ENOTSUP, "type f64");
+			CHECK_FAILS(
+				dn_layer_exchange(&r.net->layers[k == 1 ? 1 : 3], false, DN_F32, x, WIDTH + (k == 1)), -EPROTO,
+				k == 1 ? "layer 1: exchanges 10 elements" : "layer 3: exchanges 9 elements in forward, which");
 		}
 		pthread_barrier_wait(&j->line);
 		close_rank(&r);

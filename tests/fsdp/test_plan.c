@@ -643,7 +643,7 @@ static void options_have_their_defaults(void)
 	CHECK_EQ(o.strategy, FSDP_FULL);
 	CHECK_EQ(o.layout, FSDP_FLAT);
 	CHECK_EQ(o.transport, FSDP_AUTO);
-	CHECK_EQ(o.wire.gather, FSDP_FP32);
+	CHECK_EQ(o.wire.gather, DN_F32);
 	CU_ASSERT(!o.load_rank0);
 	CHECK_EQ(o.timeout_ms, 300000);
 	CU_ASSERT(!o.policy_given);

@@ -278,7 +278,7 @@ static void two_ranks_are_bit_equal_to_two_subdivisions(void)
 	job_fini(&b);
 }
 
-/* Sums over ranks come in another order: 10 steps, as fsdp-semantics' starting tolerance. */
+/* Sums over ranks come in another order: 10 steps. */
 static void every_world_trains_as_one_process(void)
 {
 	struct job a = job_of(1, NET("", "1"));
@@ -445,7 +445,7 @@ static void steps_after_the_first_allocate_nothing(void)
 	job_fini(&j);
 }
 
-/* 17.2: rolling statistics come from the mean over ranks: equal on all ranks, bit for bit */
+/* docs/sharding.md: rolling statistics come from the mean over ranks: equal on all ranks, bit for bit */
 static pthread_mutex_t rolling_lock = PTHREAD_MUTEX_INITIALIZER;
 static float rolling[RANKS_MAX][64];
 

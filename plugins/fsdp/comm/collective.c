@@ -47,7 +47,6 @@ struct channels {
 	int n_sets;
 	struct fsdp_request *req; /* [n_sets][size][send, recv]; a member's own places are unused */
 	struct dn_event **events; /* [n_sets] */
-	const float **parts;	  /* [size] of a sum */
 	/* the operation that runs */
 	const struct operation *now;
 	int64_t n_pieces, n_out, n_posted, n_in, n_free; /* pieces that have begun each step; free: that are over */
@@ -110,6 +109,19 @@ static char *staged(const struct channels *c, void *staging, int64_t piece, int 
 	size_t bytes = dn_up((size_t)c->now->piece * c->now->element, DN_ALIGN);
 
 	return (char *)staging + (size_t)(set_of(c, piece) * n + k) * bytes;
+}
+
+/* a member's own part of a sum, and those of the others in the piece's set of staging */
+static struct dn_parts sum_parts(const struct channels *c, int64_t piece, const char *mine)
+{
+	return (struct dn_parts){
+		.type = c->coll.s.wire.reduce,
+		.n = c->coll.s.ch->size,
+		.own = c->coll.s.ch->rank,
+		.mine = mine,
+		.others = staged(c, c->coll.s.device, piece, others(c), 0),
+		.stride_bytes = dn_up((size_t)c->now->piece * c->now->element, DN_ALIGN),
+	};
 }
 
 /* send(k) to, and recv(k) from, every other; everybody begins with another one */
@@ -224,11 +236,10 @@ static int reduce_post(struct channels *c, int64_t piece)
 static int reduce_in(struct channels *c, int64_t piece)
 {
 	const struct fsdp_channel *ch = c->coll.s.ch;
+	const struct dn_parts parts = sum_parts(c, piece, reduce_send(c, piece, ch->rank));
 
-	for (int q = 0; q < ch->size; q++)
-		c->parts[q] = (const float *)(const void *)(q == ch->rank ? reduce_send(c, piece, q) : reduce_recv(c, piece, q));
-	return c->be->sum_tree(c->coll.s.st, piece_n(c, piece), ch->size, c->parts,
-			       (float *)(void *)to_part(c, 0, piece_at(c, piece)), c->now->acc);
+	return c->be->sum_tree(c->coll.s.st, piece_n(c, piece), &parts, (float *)(void *)to_part(c, 0, piece_at(c, piece)),
+			       c->now->acc);
 }
 
 /* memory of the host: a set is what goes to each other, then what comes from each */
@@ -288,10 +299,10 @@ static int exchange_in(struct channels *c, int64_t piece)
 	const struct operation *o = c->now;
 	int err = 0;
 
-	for (int q = 0; q < ch->size; q++)
-		c->parts[q] = (const float *)(const void *)(q == ch->rank ? o->from : exchange_recv(c, piece, q));
+	const struct dn_parts parts = sum_parts(c, piece, o->from);
+
 	if (ch->size > 1)
-		err = c->be->sum_tree(c->coll.s.st, o->n, ch->size, c->parts, (float *)(void *)o->to, false);
+		err = c->be->sum_tree(c->coll.s.st, o->n, &parts, (float *)(void *)o->to, false);
 	else
 		err = copy(c, o->to, o->from, piece);
 	return err || !o->then ? err : o->then(o->arg, c->coll.s.st);
@@ -476,7 +487,7 @@ static int operation_new(struct channels *c, const struct operation *o, const ch
 static int prepare_gather(struct fsdp_coll *coll, const struct fsdp_gather *a, struct dn_task *out)
 {
 	struct channels *c = (struct channels *)coll;
-	size_t element = fsdp_type_bytes(coll->s.wire.gather);
+	size_t element = dn_type_bytes(coll->s.wire.gather);
 	const struct operation o = {
 		.kind = direct(coll) ? &gather : &gather_host,
 		.from = a->shard,
@@ -493,7 +504,7 @@ static int prepare_gather(struct fsdp_coll *coll, const struct fsdp_gather *a, s
 static int prepare_reduce(struct fsdp_coll *coll, const struct fsdp_reduce *a, struct dn_task *out)
 {
 	struct channels *c = (struct channels *)coll;
-	size_t element = fsdp_type_bytes(coll->s.wire.reduce);
+	size_t element = dn_type_bytes(coll->s.wire.reduce);
 	const struct operation o = {
 		.kind = direct(coll) ? &reduce : &reduce_host,
 		.from = a->in,
@@ -514,7 +525,7 @@ static int prepare_reduce(struct fsdp_coll *coll, const struct fsdp_reduce *a, s
 static int prepare_exchange(struct fsdp_coll *coll, const struct fsdp_exchange *a, struct dn_task *out)
 {
 	struct channels *c = (struct channels *)coll;
-	size_t element = fsdp_type_bytes(coll->s.wire.reduce);
+	size_t element = dn_type_bytes(coll->s.wire.reduce);
 	const struct operation o = {
 		.kind = direct(coll) ? &exchange : &exchange_host,
 		.from = a->mine,
@@ -547,14 +558,13 @@ static void channels_close(struct fsdp_coll *coll)
 		c->be->event_destroy(c->events[i]);
 	dn_free(c->events);
 	dn_free(c->req);
-	dn_free((void *)c->parts);
 	dn_free(c);
 }
 
 /* A gather without staging sends all its messages at once. */
 static int sets(const struct fsdp_coll_setup *s)
 {
-	int64_t message = (int64_t)(FSDP_MESSAGE_MAX / fsdp_type_bytes(s->wire.gather));
+	int64_t message = (int64_t)(FSDP_MESSAGE_MAX / dn_type_bytes(s->wire.gather));
 	int64_t n = s->host_access ? (s->most + message - 1) / message : 0;
 
 	return n > 2 ? (int)n : 2;
@@ -571,9 +581,8 @@ static int channels_open(struct fsdp_coll **out, const struct fsdp_coll_setup *s
 	c->be = s->dev->be;
 	c->n_sets = sets(s);
 	c->req = dn_calloc((size_t)c->n_sets * (size_t)s->ch->size * 2, sizeof(*c->req));
-	c->parts = dn_calloc((size_t)s->ch->size, sizeof(*c->parts));
 	c->events = dn_calloc((size_t)c->n_sets, sizeof(*c->events));
-	if (!c->req || !c->parts || !c->events)
+	if (!c->req || !c->events)
 		err = -ENOMEM;
 	for (int i = 0; i < c->n_sets && !err; i++)
 		err = c->be->event_create(s->dev, "piece", 2, &c->events[i]);
@@ -592,11 +601,11 @@ static int stage(size_t *out, size_t parts, size_t bytes)
 	return dn_mul_size(parts, dn_up(bytes, DN_ALIGN), out);
 }
 
-static size_t piece_of(int64_t n, enum fsdp_type t)
+static size_t piece_of(int64_t n, enum dn_type t)
 {
-	size_t largest = FSDP_PIECE_BYTES / fsdp_type_bytes(t);
+	size_t largest = FSDP_PIECE_BYTES / dn_type_bytes(t);
 
-	return ((size_t)n < largest ? (size_t)n : largest) * fsdp_type_bytes(t);
+	return ((size_t)n < largest ? (size_t)n : largest) * dn_type_bytes(t);
 }
 
 /* Two sets of pieces: those that arrive now and those that arrive while they are summed, from every other rank. A sum has one,
@@ -604,7 +613,7 @@ static size_t piece_of(int64_t n, enum fsdp_type t)
 static int channels_memory(const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out)
 {
 	size_t peers = (size_t)n->grid.shards - 1, world = n->grid.world > 1 ? (size_t)n->grid.world : 0;
-	size_t element = fsdp_type_bytes(n->wire.reduce);
+	size_t element = dn_type_bytes(n->wire.reduce);
 	struct fsdp_coll_memory m = { .piece_bytes = piece_of(n->reduce, n->wire.reduce) };
 	int err = stage(&m.device[FSDP_STAGE_REDUCE], 2 * peers, m.piece_bytes);
 

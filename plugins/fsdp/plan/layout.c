@@ -180,7 +180,7 @@ static int add_call(struct fsdp_plan *p, enum fsdp_op_kind kind, int block, bool
 {
 	bool all = kind == FSDP_STATS || kind == FSDP_EXCHANGE;
 	uint64_t peers = (uint64_t)(all ? p->grid.world : p->grid.shards) - 1;
-	enum fsdp_type type = kind == FSDP_GATHER ? p->opt.wire.gather : p->opt.wire.reduce;
+	enum dn_type type = kind == FSDP_GATHER ? p->opt.wire.gather : p->opt.wire.reduce;
 
 	p->calls[p->n_calls] = (struct fsdp_call){
 		.kind = kind,
@@ -191,7 +191,7 @@ static int add_call(struct fsdp_plan *p, enum fsdp_op_kind kind, int block, bool
 		.block = block,
 		.acc = acc,
 		.n = n,
-		.sent_bytes = peers * (uint64_t)n * fsdp_type_bytes(type),
+		.sent_bytes = peers * (uint64_t)n * dn_type_bytes(type),
 	};
 	return p->n_calls++;
 }

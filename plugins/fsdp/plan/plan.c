@@ -163,6 +163,8 @@ static int regions(struct fsdp_plan *p, const struct dn_net *net)
 	if (!err)
 		err = add_bytes(&bytes[DN_MEM_BUFFERS], p->n_stats, sizeof(float));
 	if (!err)
+		err = add_bytes(&bytes[DN_MEM_BUFFERS], 1, net->carries_bytes);
+	if (!err)
 		err = sum_regions(p->planned, &p->total_bytes);
 	if (!err)
 		err = dn_local_bytes(net, p->replicated);

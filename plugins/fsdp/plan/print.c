@@ -1,4 +1,4 @@
-/* The plan for people and for programs: tables in human units, and JSON ("v": 1, README.md). */
+/* The plan for people and for programs: tables in human units, and JSON ("v": 1, docs/outputs.md and this plugin's README.md). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -214,7 +214,7 @@ struct human {
 
 static struct human human(uint64_t bytes)
 {
-	struct human h;
+	struct human h = { "" };
 
 	dn_human_bytes((double)bytes, h.s, sizeof(h.s));
 	return h;

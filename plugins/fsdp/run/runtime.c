@@ -278,11 +278,11 @@ static int stats_then(void *arg, struct dn_stream *st)
 	int err = 0;
 
 	if (p->grid.world > 1)
-		err = rt->be->axpby(st, p->n_stats, 1.0f / (float)p->grid.world, mean, 0, mean);
+		err = rt->be->axpby(st, DN_F32, p->n_stats, 1.0f / (float)p->grid.world, mean, 0, mean);
 	for (int k = 0; k < p->n_buffers && !err; k++)
 		if (p->buffers[k].stat >= 0)
-			err = rt->be->axpby(st, p->buffers[k].n, DN_ROLLING_NEW, mean + p->buffers[k].stat, DN_ROLLING_KEEP,
-					    at(rt, fsdp_place_rolling(p, k)));
+			err = rt->be->axpby(st, DN_F32, p->buffers[k].n, DN_ROLLING_NEW, mean + p->buffers[k].stat,
+					    DN_ROLLING_KEEP, at(rt, fsdp_place_rolling(p, k)));
 	return err;
 }
 
@@ -429,7 +429,7 @@ int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block)
 
 /* The operation of the layers so far ends here; what stands next goes on, the exchange first; and the layers go on behind its
  * sum. The vector passes through memory whose place is planned: a layer's own may be anywhere. */
-int fsdp_runtime_exchange(struct fsdp_runtime *rt, int layer, bool backward, float *x, int64_t n)
+int fsdp_runtime_exchange(struct fsdp_runtime *rt, int layer, bool backward, enum dn_type type, void *x, int64_t n)
 {
 	enum fsdp_op_kind kind = backward ? FSDP_BACKWARD : FSDP_FORWARD;
 	int block = rt->net->layers[layer].block->index, sum, err;
@@ -437,6 +437,9 @@ int fsdp_runtime_exchange(struct fsdp_runtime *rt, int layer, bool backward, flo
 	const struct fsdp_op *op;
 	struct fsdp_place place;
 
+	if (type != DN_F32)
+		return dn_fail(-ENOTSUP, "layer %d: exchanges elements of type %s, this version sums f32", layer,
+			       dn_type_name(type));
 	if (rt->plan->grid.world == 1)
 		return 0;
 	op = next_op(rt);

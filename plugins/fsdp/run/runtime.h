@@ -72,7 +72,7 @@ int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block);
 /** fsdp_runtime_exchange() - within a block's layers: x[0..n) of @layer becomes the sum over all ranks */
-int fsdp_runtime_exchange(struct fsdp_runtime *rt, int layer, bool backward, float *x, int64_t n);
+int fsdp_runtime_exchange(struct fsdp_runtime *rt, int layer, bool backward, enum dn_type type, void *x, int64_t n);
 int fsdp_runtime_begin(struct fsdp_runtime *rt);
 /** fsdp_runtime_stats() - the statistics of this microbatch are on their way; an error when the plan has not come there */
 int fsdp_runtime_stats(struct fsdp_runtime *rt);

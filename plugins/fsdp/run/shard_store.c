@@ -395,9 +395,9 @@ static int after_backward(void *self, struct dn_block *b, const struct dn_pass *
 	return fsdp_runtime_after_backward(&((struct fsdp_store *)self)->rt, b->index);
 }
 
-static int exchange(void *self, struct dn_layer *l, bool backward, float *x, int64_t n)
+static int exchange(void *self, struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n)
 {
-	return fsdp_runtime_exchange(&((struct fsdp_store *)self)->rt, l->index, backward, x, n);
+	return fsdp_runtime_exchange(&((struct fsdp_store *)self)->rt, l->index, backward, type, x, n);
 }
 
 static const struct dn_hooks store_hooks = {

@@ -5,6 +5,8 @@
 
 static int cpu_open(const struct dn_device_desc *desc, struct dn_device **out);
 
+const struct op_limits cpu_limits = { .backend = "cpu", .types = 1u << DN_F32, .layouts = 1u << DN_NCHW };
+
 static void cpu_close(struct dn_device *dev)
 {
 	struct cpu_math_device *d = (struct cpu_math_device *)dev;
@@ -72,9 +74,10 @@ const struct dn_backend dn_backend_cpu = {
 	.avgpool_backward = cpu_avgpool_backward,
 	.dropout_forward = cpu_dropout_forward,
 	.dropout_backward = cpu_dropout_backward,
-	.softmax = cpu_softmax,
+	.softmax_create = cpu_softmax_create,
+	.softmax_destroy = softmax_destroy,
+	.softmax_forward = cpu_softmax_forward,
 	.softmax_loss = cpu_softmax_loss,
-	.softmax_groups = cpu_softmax_groups,
 	.tree_truth = cpu_tree_truth,
 	.cost = cpu_cost,
 	.axpby = cpu_axpby,

@@ -53,8 +53,9 @@ struct dn_conv {
 	struct pass pass[PASSES];
 	bool batch[PASSES]; /* gemm_conv.c does this pass */
 	enum dn_act rest;   /* activation that the primitive does not do */
-	size_t dx_at;	    /* workspace offset where the data gradient goes when it is to be added */
-	size_t ws_bytes;
+	/* workspace offsets where the data and the weight gradient go when they are to be added: the library overwrites */
+	size_t dx_at, dw_at;
+	size_t ws_bytes, ws_acc_bytes; /* without and with weight gradients that add */
 };
 
 static int dnn_status(dnnl_status_t s, const char *what)
@@ -120,14 +121,12 @@ static void threads_leave(int before)
 		omp_set_num_threads(before);
 }
 
-int cpu_gemm(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-	     const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+int cpu_sgemm(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+	      const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
 	dnnl_status_t s;
 	int before;
 
-	if (m < 0 || n < 0 || k < 0)
-		return dn_fail(-EINVAL, "gemm: negative size");
 	if (!m || !n)
 		return 0;
 	if (!k) { /* the library leaves c alone then */
@@ -140,6 +139,13 @@ int cpu_gemm(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64
 	s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 	threads_leave(before);
 	return dnn_status(s, "sgemm");
+}
+
+int cpu_gemm(struct dn_stream *st, const struct dn_gemm_desc *d, const void *a, const void *b, void *c)
+{
+	int err = gemm_desc_check(&cpu_limits, d);
+
+	return err ? err : cpu_sgemm(st, d->ta, d->tb, d->m, d->n, d->k, d->alpha, a, d->lda, b, d->ldb, d->beta, c, d->ldc);
 }
 
 /* --- building --- */
@@ -205,9 +211,9 @@ static void shapes_fini(struct shapes *s)
 /* @s is zeroed; to be finished by shapes_fini() after a failure as well */
 static int shapes_init(struct shapes *s, const struct dn_conv_desc *d, enum layout layout)
 {
-	dnnl_dims_t x = { d->n, d->c, d->h, d->w }, y = { d->n, d->k, d->oh, d->ow }, b = { d->k };
-	dnnl_dims_t w = { d->k, d->c, d->size, d->size };
-	dnnl_dims_t gw = { d->groups, d->k / d->groups, d->c / d->groups, d->size, d->size };
+	dnnl_dims_t x = { d->x.n, d->x.c, d->x.h, d->x.w }, y = { d->x.n, d->y.c, d->y.h, d->y.w }, b = { d->y.c };
+	dnnl_dims_t w = { d->y.c, d->x.c, d->size, d->size };
+	dnnl_dims_t gw = { d->groups, d->y.c / d->groups, d->x.c / d->groups, d->size, d->size };
 	bool grouped = d->groups > 1;
 	dnnl_format_tag_t any_data = layout == LAYOUT_OWN ? dnnl_format_tag_any : dnnl_nchw;
 	dnnl_format_tag_t plain_w = grouped ? dnnl_goihw : dnnl_oihw;
@@ -237,7 +243,7 @@ static int shapes_init(struct shapes *s, const struct dn_conv_desc *d, enum layo
 	s->conv.w = s->any_w;
 	s->conv.y = s->any_y;
 	for (int i = 0; i < 2; i++) {
-		int64_t in = i ? d->w : d->h, out = i ? d->ow : d->oh;
+		int64_t in = i ? d->x.w : d->x.h, out = i ? d->y.w : d->y.h;
 
 		s->conv.strides[i] = d->stride;
 		s->conv.dilates[i] = d->dilation - 1;
@@ -452,8 +458,8 @@ static void pass_fini(struct pass *p)
  */
 static enum layout layout_rule(const struct dn_conv_desc *d, enum pass_kind kind)
 {
-	double weights = (double)d->k * (double)(d->c / d->groups) * (double)(d->size * d->size);
-	double data = (double)d->n * ((double)(d->c * d->h * d->w) + (double)(d->k * d->oh * d->ow));
+	double weights = (double)d->y.c * (double)(d->x.c / d->groups) * (double)(d->size * d->size);
+	double data = (double)d->x.n * ((double)(d->x.c * d->x.h * d->x.w) + (double)(d->y.c * d->y.h * d->y.w));
 	bool plain = false;
 
 	if (!d->train || d->groups > 1)
@@ -468,9 +474,14 @@ static enum layout layout_rule(const struct dn_conv_desc *d, enum pass_kind kind
 		plain = d->size == 1 && weights > data;
 		break;
 	default:
-		plain = d->c < 8 || (d->size == 1 && d->c <= 256);
+		plain = d->x.c < 8 || (d->size == 1 && d->x.c <= 256);
 	}
 	return plain ? LAYOUT_PLAIN : LAYOUT_OWN;
+}
+
+static size_t n_weights(const struct dn_conv_desc *d)
+{
+	return (size_t)(d->y.c * (d->x.c / d->groups) * d->size * d->size);
 }
 
 static int conv_create_with(struct cpu_math_device *dev, const struct dn_conv_desc *d, const enum layout layout[PASSES],
@@ -503,9 +514,13 @@ static int conv_create_with(struct cpu_math_device *dev, const struct dn_conv_de
 			cv->ws_bytes = cv->pass[i].ws_bytes;
 	if (d->train) {
 		cv->dx_at = cv->pass[PASS_DATA].ws_bytes;
-		if (cv->dx_at + (size_t)(d->n * d->c * d->h * d->w) * sizeof(float) > cv->ws_bytes)
-			cv->ws_bytes = cv->dx_at + (size_t)(d->n * d->c * d->h * d->w) * sizeof(float);
+		if (cv->dx_at + d->x.bytes > cv->ws_bytes)
+			cv->ws_bytes = cv->dx_at + d->x.bytes;
+		cv->dw_at = cv->pass[PASS_WEIGHTS].ws_bytes;
 	}
+	cv->ws_acc_bytes = cv->ws_bytes;
+	if (d->train && !cv->batch[PASS_WEIGHTS] && cv->dw_at + n_weights(d) * sizeof(float) > cv->ws_bytes)
+		cv->ws_acc_bytes = cv->dw_at + n_weights(d) * sizeof(float);
 	*out = cv;
 	return 0;
 }
@@ -513,7 +528,7 @@ static int conv_create_with(struct cpu_math_device *dev, const struct dn_conv_de
 int cpu_conv_create(struct dn_device *dev, const struct dn_conv_desc *d, struct dn_conv **out)
 {
 	enum layout layout[PASSES];
-	int err = conv_desc_check(d);
+	int err = conv_desc_check(&cpu_limits, d);
 
 	if (err)
 		return err;
@@ -531,9 +546,9 @@ void cpu_conv_destroy(struct dn_conv *cv)
 	dn_free(cv);
 }
 
-size_t cpu_conv_workspace_bytes(const struct dn_conv *cv)
+size_t cpu_conv_workspace_bytes(const struct dn_conv *cv, bool acc)
 {
-	return cv->ws_bytes;
+	return acc ? cv->ws_acc_bytes : cv->ws_bytes;
 }
 
 size_t cpu_conv_packed_bytes(const struct dn_conv *cv)
@@ -624,7 +639,7 @@ static int pass_call(struct dn_conv *cv, enum pass_kind kind, const float *in, c
 	return err;
 }
 
-int cpu_conv_pack(struct dn_stream *st, struct dn_conv *cv, const float *w, void *packed, void *ws)
+int cpu_conv_pack(struct dn_stream *st, struct dn_conv *cv, const void *w, void *packed, void *ws)
 {
 	struct tensor *t = &cv->pass[PASS_FORWARD].in2;
 	struct dnn *dnn = cv->dev->dnn;
@@ -644,9 +659,11 @@ int cpu_conv_pack(struct dn_stream *st, struct dn_conv *cv, const float *w, void
 	return err;
 }
 
-int cpu_conv_forward(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *w, const void *packed,
-		     const float *bias, float *y, void *ws)
+int cpu_conv_forward(struct dn_stream *st, struct dn_conv *cv, const void *px, const void *pw, const void *packed,
+		     const float *bias, void *py, void *ws)
 {
+	const float *x = px, *w = pw;
+	float *y = py;
 	const struct dn_conv_desc *d = &cv->d;
 	int err;
 
@@ -655,26 +672,34 @@ int cpu_conv_forward(struct dn_stream *st, struct dn_conv *cv, const float *x, c
 	err = pass_call(cv, PASS_FORWARD, x, w, packed, bias, y, ws);
 
 	if (!err && cv->rest != DN_ACT_LINEAR)
-		err = cpu_bias_act(st, d->n, d->k, d->oh * d->ow, y, NULL, cv->rest);
+		err = cpu_bias_act(st, &d->y, y, NULL, cv->rest);
 	return err;
 }
 
-int cpu_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *dy, float *dw, void *ws)
+int cpu_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const void *px, const void *pdy, float *dw, bool acc,
+			      void *ws)
 {
+	const float *x = px, *dy = pdy;
+	float *to = acc ? (float *)(void *)((char *)ws + cv->dw_at) : dw;
+	int err;
+
 	if (cv->batch[PASS_WEIGHTS])
-		return gemm_conv_backward_weights(st, &cv->d, x, dy, dw, ws);
-	return pass_call(cv, PASS_WEIGHTS, x, dy, NULL, NULL, dw, ws);
+		return gemm_conv_backward_weights(st, &cv->d, x, dy, dw, acc, ws);
+	err = pass_call(cv, PASS_WEIGHTS, x, dy, NULL, NULL, to, ws);
+	return err || !acc ? err : cpu_axpby(st, DN_F32, (int64_t)n_weights(&cv->d), 1, to, 1, dw);
 }
 
-int cpu_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx, bool acc,
+int cpu_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const void *pdy, const void *pw, void *pdx, bool acc,
 			   void *ws)
 {
+	const float *dy = pdy, *w = pw;
+	float *dx = pdx;
 	const struct dn_conv_desc *d = &cv->d;
 	float *to = acc ? (float *)((char *)ws + cv->dx_at) : dx;
 	int err = cv->batch[PASS_DATA] ? gemm_conv_backward_data(st, d, dy, w, to, ws)
 				       : pass_call(cv, PASS_DATA, dy, w, NULL, NULL, to, ws);
 
 	if (!err && acc)
-		err = cpu_axpby(st, d->n * d->c * d->h * d->w, 1, to, 1, dx);
+		err = cpu_axpby(st, d->x.type, dn_tensor_count(&d->x), 1, to, 1, dx);
 	return err;
 }

@@ -10,12 +10,12 @@
 
 static int64_t n_rows(const struct dn_conv_desc *d)
 {
-	return d->c * d->size * d->size;
+	return d->x.c * d->size * d->size;
 }
 
 static int64_t n_places(const struct dn_conv_desc *d)
 {
-	return d->n * d->oh * d->ow;
+	return d->x.n * d->y.h * d->y.w;
 }
 
 static size_t up(int64_t floats)
@@ -25,16 +25,16 @@ static size_t up(int64_t floats)
 
 size_t gemm_conv_bytes(const struct dn_conv_desc *d)
 {
-	return up(n_rows(d) * n_places(d)) + up(d->k * n_places(d));
+	return up(n_rows(d) * n_places(d)) + up(d->y.c * n_places(d));
 }
 
 /* Columns ox whose input ox * stride + shift lies in [0, w): [*from, *to). */
 static void inside(const struct dn_conv_desc *d, int64_t shift, int64_t *from, int64_t *to)
 {
 	*from = shift < 0 ? (-shift + d->stride - 1) / d->stride : 0;
-	*to = d->w > shift ? (d->w - shift + d->stride - 1) / d->stride : 0;
-	if (*to > d->ow)
-		*to = d->ow;
+	*to = d->x.w > shift ? (d->x.w - shift + d->stride - 1) / d->stride : 0;
+	if (*to > d->y.w)
+		*to = d->y.w;
 	if (*from > *to)
 		*from = *to;
 }
@@ -46,16 +46,16 @@ static void col_row(const struct dn_conv_desc *d, const float *x, int64_t row, f
 	int64_t shift = v * d->dilation - d->pad, from, to;
 
 	inside(d, shift, &from, &to);
-	for (int64_t b = 0; b < d->n; b++)
-		for (int64_t oy = 0; oy < d->oh; oy++, col += d->ow) {
+	for (int64_t b = 0; b < d->x.n; b++)
+		for (int64_t oy = 0; oy < d->y.h; oy++, col += d->y.w) {
 			int64_t iy = oy * d->stride + u * d->dilation - d->pad;
-			const float *in = x + ((b * d->c + c) * d->h + iy) * d->w + shift;
+			const float *in = x + ((b * d->x.c + c) * d->x.h + iy) * d->x.w + shift;
 
-			if (iy < 0 || iy >= d->h) {
-				memset(col, 0, (size_t)d->ow * sizeof(*col));
+			if (iy < 0 || iy >= d->x.h) {
+				memset(col, 0, (size_t)d->y.w * sizeof(*col));
 				continue;
 			}
-			for (int64_t ox = 0; ox < d->ow; ox++)
+			for (int64_t ox = 0; ox < d->y.w; ox++)
 				col[ox] = ox >= from && ox < to ? in[ox * d->stride] : 0;
 		}
 }
@@ -73,20 +73,20 @@ static void from_col(const struct dn_conv_desc *d, int threads, const float *dco
 	int64_t per = d->size * d->size;
 
 #pragma omp parallel for schedule(static) num_threads(threads) if (n_rows(d) * n_places(d) >= CPU_PARALLEL_MIN)
-	for (int64_t c = 0; c < d->c; c++) {
-		for (int64_t b = 0; b < d->n; b++)
-			memset(dx + (b * d->c + c) * d->h * d->w, 0, (size_t)(d->h * d->w) * sizeof(*dx));
+	for (int64_t c = 0; c < d->x.c; c++) {
+		for (int64_t b = 0; b < d->x.n; b++)
+			memset(dx + (b * d->x.c + c) * d->x.h * d->x.w, 0, (size_t)(d->x.h * d->x.w) * sizeof(*dx));
 		for (int64_t row = c * per; row < (c + 1) * per; row++) {
 			int64_t u = row / d->size % d->size, shift = row % d->size * d->dilation - d->pad, from, to;
 			const float *from_row = dcol + row * n_places(d);
 
 			inside(d, shift, &from, &to);
-			for (int64_t b = 0; b < d->n; b++)
-				for (int64_t oy = 0; oy < d->oh; oy++, from_row += d->ow) {
+			for (int64_t b = 0; b < d->x.n; b++)
+				for (int64_t oy = 0; oy < d->y.h; oy++, from_row += d->y.w) {
 					int64_t iy = oy * d->stride + u * d->dilation - d->pad;
-					float *to_row = dx + ((b * d->c + c) * d->h + iy) * d->w + shift;
+					float *to_row = dx + ((b * d->x.c + c) * d->x.h + iy) * d->x.w + shift;
 
-					for (int64_t ox = from; iy >= 0 && iy < d->h && ox < to; ox++)
+					for (int64_t ox = from; iy >= 0 && iy < d->x.h && ox < to; ox++)
 						to_row[ox * d->stride] += from_row[ox];
 				}
 		}
@@ -96,12 +96,12 @@ static void from_col(const struct dn_conv_desc *d, int threads, const float *dco
 /* [n, k, hw] to [k, n, hw] with @inwards, else back */
 static void swap_batch(const struct dn_conv_desc *d, int threads, bool inwards, const float *from, float *to)
 {
-	int64_t hw = d->oh * d->ow;
+	int64_t hw = d->y.h * d->y.w;
 
-#pragma omp parallel for schedule(static) num_threads(threads) if (d->k * n_places(d) >= CPU_PARALLEL_MIN)
-	for (int64_t k = 0; k < d->k; k++)
-		for (int64_t b = 0; b < d->n; b++) {
-			int64_t outer = (b * d->k + k) * hw, inner = (k * d->n + b) * hw;
+#pragma omp parallel for schedule(static) num_threads(threads) if (d->y.c * n_places(d) >= CPU_PARALLEL_MIN)
+	for (int64_t k = 0; k < d->y.c; k++)
+		for (int64_t b = 0; b < d->x.n; b++) {
+			int64_t outer = (b * d->y.c + k) * hw, inner = (k * d->x.n + b) * hw;
 
 			memcpy(to + (inwards ? inner : outer), from + (inwards ? outer : inner), (size_t)hw * sizeof(*to));
 		}
@@ -115,16 +115,15 @@ int gemm_conv_forward(struct dn_stream *st, const struct dn_conv_desc *d, const 
 	float *col = ws, *yt = (float *)((char *)ws + up(rows * places));
 
 	to_col(d, threads, x, col);
-	err = cpu_gemm(st, false, false, d->k, places, rows, 1, w, rows, col, places, 0, yt, places);
+	err = cpu_sgemm(st, false, false, d->y.c, places, rows, 1, w, rows, col, places, 0, yt, places);
 	if (err)
 		return err;
 	swap_batch(d, threads, false, yt, y);
-	return d->bias || d->act != DN_ACT_LINEAR ? cpu_bias_act(st, d->n, d->k, d->oh * d->ow, y, d->bias ? bias : NULL, d->act)
-						  : 0;
+	return d->bias || d->act != DN_ACT_LINEAR ? cpu_bias_act(st, &d->y, y, d->bias ? bias : NULL, d->act) : 0;
 }
 
 int gemm_conv_backward_weights(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy, float *dw,
-			       void *ws)
+			       bool acc, void *ws)
 {
 	int64_t rows = n_rows(d), places = n_places(d);
 	int threads = stream_threads(st);
@@ -132,7 +131,7 @@ int gemm_conv_backward_weights(struct dn_stream *st, const struct dn_conv_desc *
 
 	to_col(d, threads, x, col);
 	swap_batch(d, threads, true, dy, dyt);
-	return cpu_gemm(st, false, true, d->k, rows, places, 1, dyt, places, col, places, 0, dw, rows);
+	return cpu_sgemm(st, false, true, d->y.c, rows, places, 1, dyt, places, col, places, acc ? 1 : 0, dw, rows);
 }
 
 int gemm_conv_backward_data(struct dn_stream *st, const struct dn_conv_desc *d, const float *dy, const float *w, float *dx,
@@ -143,7 +142,7 @@ int gemm_conv_backward_data(struct dn_stream *st, const struct dn_conv_desc *d, 
 	float *dcol = ws, *dyt = (float *)((char *)ws + up(rows * places));
 
 	swap_batch(d, threads, true, dy, dyt);
-	err = cpu_gemm(st, true, false, rows, places, d->k, 1, w, rows, dyt, places, 0, dcol, places);
+	err = cpu_sgemm(st, true, false, rows, places, d->y.c, 1, w, rows, dyt, places, 0, dcol, places);
 	if (!err)
 		from_col(d, threads, dcol, dx);
 	return err;

@@ -16,6 +16,7 @@
 #endif
 
 #define SUM_CHUNKS 64 /* partial sums of a reduction, on the stack */
+#define COST_SPAN 256 /* targets that are written out at a time */
 #define TREE_SPAN 512 /* elements of a part that are added at a time */
 
 #define ACT_LOOP(expr) \
@@ -118,11 +119,16 @@ static inline float bias_of(const float *bias, int64_t k)
 	return bias ? bias[k] : -0.0f;
 }
 
-int cpu_bias_act(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *x, const float *bias, enum dn_act act)
+int cpu_bias_act(struct dn_stream *st, const struct dn_tensor *t, void *px, const float *bias, enum dn_act act)
 {
+	float *x = px;
+	const int64_t n = t->n, c = t->c, hw = dn_tensor_plane(t);
+	int err = tensor_check(&cpu_limits, "bias_act", t);
 	int nt = stream_threads(st);
 	int64_t total = n * c * hw;
 
+	if (err)
+		return err;
 	if (!bias) { /* spans of any length: only work for the threads */
 		if (act == DN_ACT_LINEAR)
 			return 0;
@@ -199,10 +205,16 @@ static void grad_range(enum dn_act act, int64_t n, const float *y, float *dy)
 	}
 }
 
-int cpu_act_backward(struct dn_stream *st, enum dn_act act, int64_t n, const float *y, float *dy)
+int cpu_act_backward(struct dn_stream *st, const struct dn_tensor *t, enum dn_act act, const void *py, void *pdy)
 {
+	const float *y = py;
+	float *dy = pdy;
+	const int64_t n = dn_tensor_count(t);
+	int err = tensor_check(&cpu_limits, "act_backward", t);
 	int nt = stream_threads(st);
 
+	if (err)
+		return err;
 	if (act == DN_ACT_LINEAR)
 		return 0;
 #pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
@@ -228,10 +240,13 @@ int cpu_act_backward(struct dn_stream *st, enum dn_act act, int64_t n, const flo
 		} \
 	} while (0)
 
-int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
-			int64_t per_image, const float *x, float *y)
+int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num,
+			const struct dn_tensor *t, const void *px, void *py)
 {
-	int nt = stream_threads(st), err = dropout_key_check(k);
+	const float *x = px;
+	float *y = py;
+	const int64_t n = t->n, per_image = t->c * t->h * t->w;
+	int nt = stream_threads(st), err = dropout_check(&cpu_limits, "dropout_forward", k, t);
 	uint64_t blocks = ((uint64_t)per_image + 3) / 4;
 	double p = (double)k->probability;
 	float scale = (float)(1 / (1 - p));
@@ -244,10 +259,13 @@ int cpu_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, co
 	return 0;
 }
 
-int cpu_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
-			 int64_t per_image, const float *dy, float *dx, bool acc)
+int cpu_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num,
+			 const struct dn_tensor *t, const void *pdy, void *pdx, bool acc)
 {
-	int nt = stream_threads(st), err = dropout_key_check(k);
+	const float *dy = pdy;
+	float *dx = pdx;
+	const int64_t n = t->n, per_image = t->c * t->h * t->w;
+	int nt = stream_threads(st), err = dropout_check(&cpu_limits, "dropout_backward", k, t);
 	uint64_t blocks = ((uint64_t)per_image + 3) / 4;
 	double p = (double)k->probability;
 	float scale = (float)(1 / (1 - p));
@@ -262,10 +280,14 @@ int cpu_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, c
 
 /* --- loss --- */
 
-int cpu_softmax(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, float *y)
+int cpu_softmax_create(struct dn_device *dev, const struct dn_softmax_desc *d, struct dn_softmax **out)
 {
-	int nt = stream_threads(st);
+	return softmax_create(&cpu_limits, d, out);
+}
 
+/* groups of equal size that lie one after the other */
+static void softmax_rows(int nt, int64_t rows, int64_t cols, float temperature, const float *x, float *y)
+{
 #pragma omp parallel for schedule(static) num_threads(nt) if (rows * cols >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < rows; r++) {
 		const float *from = x + r * cols;
@@ -283,58 +305,64 @@ int cpu_softmax(struct dn_stream *st, int64_t rows, int64_t cols, float temperat
 		for (int64_t i = 0; i < cols; i++)
 			to[i] = (float)((double)to[i] / sum);
 	}
-	return 0;
 }
 
-int cpu_softmax_groups(struct dn_stream *st, const struct dn_softmax_desc *d, const float *x, float *y)
+int cpu_softmax_forward(struct dn_stream *st, const struct dn_softmax *sm, const void *px, void *py)
 {
-	int nt = stream_threads(st), err = softmax_desc_check(d);
+	const float *x = px;
+	float *y = py;
+	const int64_t c = sm->x.c, hw = dn_tensor_plane(&sm->x);
+	int nt = stream_threads(st);
 
-	if (err)
-		return err;
-#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
-	for (int64_t i = 0; i < d->n * d->hw; i++) {
-		int64_t base = i / d->hw * d->c * d->hw + i % d->hw, each = d->c / d->n_groups, step = d->hw;
+	if (sm->each && hw == 1) {
+		softmax_rows(nt, sm->x.n * sm->n_groups, sm->each, sm->temperature, x, y);
+		return 0;
+	}
+#pragma omp parallel for schedule(static) num_threads(nt) if (sm->x.n * c * hw >= CPU_PARALLEL_MIN)
+	for (int64_t i = 0; i < sm->x.n * hw; i++) {
+		int64_t base = i / hw * c * hw + i % hw;
 
-		for (int g = 0; g < d->n_groups; g++) {
-			int64_t first = d->group_at ? d->group_at[g] : g * each, at = base + first * step;
-			int64_t n = d->group_at ? d->group_at[g + 1] - first : each;
+		for (int g = 0; g < sm->n_groups; g++) {
+			int64_t first = softmax_group(sm, g), at = base + first * hw, n = softmax_group(sm, g + 1) - first;
 			float max = -INFINITY;
 			double sum = 0;
 
 			for (int64_t k = 0; k < n; k++)
-				max = x[at + k * step] > max ? x[at + k * step] : max;
+				max = x[at + k * hw] > max ? x[at + k * hw] : max;
 			for (int64_t k = 0; k < n; k++) {
-				float e = expf((x[at + k * step] - max) / d->temperature);
+				float e = expf((x[at + k * hw] - max) / sm->temperature);
 
 				sum += (double)e;
-				y[at + k * step] = e;
+				y[at + k * hw] = e;
 			}
 			for (int64_t k = 0; k < n; k++)
-				y[at + k * step] = (float)((double)y[at + k * step] / sum);
+				y[at + k * hw] = (float)((double)y[at + k * hw] / sum);
 		}
 	}
 	return 0;
 }
 
-int cpu_tree_truth(struct dn_stream *st, const struct dn_tree_desc *d, int64_t n, const float *t, float *out)
+int cpu_tree_truth(struct dn_stream *st, const struct dn_softmax *sm, const void *truth, void *out)
 {
+	const int64_t c = sm->x.c;
 	int nt = stream_threads(st);
 
-#pragma omp parallel for schedule(static) num_threads(nt) if (n * d->c >= CPU_PARALLEL_MIN)
-	for (int64_t i = 0; i < n; i++) {
-		float *o = out + i * d->c;
+	if (!sm->parent)
+		return dn_fail(-EINVAL, "tree_truth: a softmax without a tree");
+#pragma omp parallel for schedule(static) num_threads(nt) if (sm->x.n * c >= CPU_PARALLEL_MIN)
+	for (int64_t i = 0; i < sm->x.n; i++) {
+		float *o = (float *)out + i * c;
 
-		memcpy(o, t + i * d->c, (size_t)d->c * sizeof(*o));
-		for (int64_t k = d->c - 1; k >= 0; k--) /* children stand behind their parents */
-			if (o[k] > 0 && d->parent[k] >= 0)
-				o[d->parent[k]] = 1;
-		for (int g = 0; g < d->n_groups; g++) {
+		memcpy(o, (const float *)truth + i * c, (size_t)c * sizeof(*o));
+		for (int64_t k = c - 1; k >= 0; k--) /* children stand behind their parents */
+			if (o[k] > 0 && sm->parent[k] >= 0)
+				o[sm->parent[k]] = 1;
+		for (int g = 0; g < sm->n_groups; g++) {
 			bool any = false;
 
-			for (int32_t k = d->group_at[g]; k < d->group_at[g + 1]; k++)
+			for (int32_t k = sm->group_at[g]; k < sm->group_at[g + 1]; k++)
 				any |= o[k] > 0;
-			for (int32_t k = d->group_at[g]; !any && k < d->group_at[g + 1]; k++)
+			for (int32_t k = sm->group_at[g]; !any && k < sm->group_at[g + 1]; k++)
 				o[k] = DN_IGNORE;
 		}
 	}
@@ -361,10 +389,9 @@ static inline float sign_of(float d)
 	return d > 0 ? 1.0f : d <= 0 ? -1.0f : d;
 }
 
-static double cost_range(enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta)
+/* @s plus the losses of n elements, in order */
+static double cost_range(enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta, double s)
 {
-	double s = 0;
-
 	switch (kind) {
 	case DN_COST_MASKED:
 		COST_LOOP(if (t[i] == DN_IGNORE) d = 0; else s += diff * diff);
@@ -385,17 +412,58 @@ static double cost_range(enum dn_cost kind, int64_t n, const float *p, const flo
 	return s;
 }
 
-int cpu_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta, double *loss)
+/* elements [at, at + n) of the targets that @class stands for; false: one is no class */
+static bool one_hot(const struct dn_tensor *p, const struct dn_tensor *t, const int32_t *class, int64_t at, int64_t n, float *out)
 {
-	int nt = stream_threads(st);
-	int64_t step = (n + SUM_CHUNKS - 1) / SUM_CHUNKS;
+	int64_t hw = dn_tensor_plane(p), each = p->c / t->c;
+	bool known = true;
+
+	for (int64_t i = 0; i < n; i++) {
+		int64_t row = (at + i) / hw, k = row % p->c; /* groups lie one after the other, over all images */
+		int32_t is = class[row / each * hw + (at + i) % hw];
+
+		out[i] = is == k % each;
+		known &= is >= -1 && is < each;
+	}
+	return known;
+}
+
+static double cost_classes(enum dn_cost kind, const struct dn_tensor *p, const struct dn_tensor *t, const int32_t *class,
+			   int64_t at, int64_t end, const float *x, float *delta)
+{
+	float target[COST_SPAN];
+	double s = 0;
+
+	for (int64_t n; at < end; at += n) {
+		n = end - at < COST_SPAN ? end - at : COST_SPAN;
+		if (!one_hot(p, t, class, at, n, target))
+			s = (double)NAN;
+		s = cost_range(kind, n, x + at, target, delta + at, s);
+	}
+	return s;
+}
+
+int cpu_cost(struct dn_stream *st, enum dn_cost kind, const struct dn_tensor *p, const void *px, const struct dn_tensor *t,
+	     const void *truth, void *pdelta, double *loss)
+{
+	const float *x = px;
+	float *delta = pdelta;
+	int nt = stream_threads(st), err = truth_check(&cpu_limits, "cost", p, t);
+	int64_t n = dn_tensor_count(p), step = (n + SUM_CHUNKS - 1) / SUM_CHUNKS;
 	double part[SUM_CHUNKS], sum = 0;
 
+	if (err)
+		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int c = 0; c < SUM_CHUNKS; c++) {
 		int64_t at = c * step, end = at + step < n ? at + step : n;
 
-		part[c] = at < end ? cost_range(kind, end - at, p + at, t + at, delta + at) : 0;
+		if (at >= end)
+			part[c] = 0;
+		else if (t->type == DN_I32)
+			part[c] = cost_classes(kind, p, t, truth, at, end, x, delta);
+		else
+			part[c] = cost_range(kind, end - at, x + at, (const float *)truth + at, delta + at, 0);
 	}
 	for (int c = 0; c < SUM_CHUNKS; c++)
 		sum += part[c];
@@ -403,34 +471,59 @@ int cpu_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p,
 	return 0;
 }
 
-/* -log of the softmax at k: log1p of the others where k is the largest, so that nothing is lost near p = 1 */
-static double row_loss(int64_t cols, double temperature, const float *x, int64_t k)
+/* -log of the softmax at k of n numbers that are hw apart: log1p of the others where k is the largest, so that nothing is lost
+ * near p = 1 */
+static double row_loss(int64_t n, int64_t hw, double temperature, const float *x, int64_t k)
 {
-	double max = (double)x[k], sum = 0;
+	double of = (double)x[k * hw], max = of, sum = 0;
 
-	for (int64_t i = 0; i < cols; i++)
-		max = (double)x[i] > max ? (double)x[i] : max;
-	for (int64_t i = 0; i < cols; i++)
+	for (int64_t i = 0; i < n; i++)
+		max = (double)x[i * hw] > max ? (double)x[i * hw] : max;
+	for (int64_t i = 0; i < n; i++)
 		if (i != k)
-			sum += exp(((double)x[i] - max) / temperature);
-	if ((double)x[k] == max)
+			sum += exp(((double)x[i * hw] - max) / temperature);
+	if (of == max)
 		return log1p(sum);
-	return (max - (double)x[k]) / temperature + log(sum + exp(((double)x[k] - max) / temperature));
+	return (max - of) / temperature + log(sum + exp((of - max) / temperature));
 }
 
-int cpu_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
-		     double *loss)
+/* of group @g at point @i, counted over all images */
+static double group_loss(const struct dn_softmax *sm, int64_t i, int g, const float *x, const struct dn_tensor *t,
+			 const void *truth, double s)
 {
-	int nt = stream_threads(st);
+	const int64_t hw = dn_tensor_plane(&sm->x), first = softmax_group(sm, g), n = softmax_group(sm, g + 1) - first;
+	const int64_t at = (i / hw * sm->x.c + first) * hw + i % hw;
+	const float *number = (const float *)truth + at;
+
+	if (t->type == DN_I32) {
+		int32_t k = ((const int32_t *)truth)[(i / hw * sm->n_groups + g) * hw + i % hw];
+
+		if (k < -1 || k >= n)
+			return (double)NAN;
+		return k < 0 ? s : s + row_loss(n, hw, (double)sm->temperature, x + at, k);
+	}
+	for (int64_t k = 0; k < n; k++)
+		if (number[k * hw] != 0 && number[k * hw] != DN_IGNORE)
+			s += row_loss(n, hw, (double)sm->temperature, x + at, k);
+	return s;
+}
+
+int cpu_softmax_loss(struct dn_stream *st, const struct dn_softmax *sm, const void *px, const struct dn_tensor *t,
+		     const void *truth, double *loss)
+{
+	const float *x = px;
+	int nt = stream_threads(st), err = softmax_truth_check(sm, "softmax_loss", t);
+	int64_t n = sm->n_groups, rows = sm->x.n * dn_tensor_plane(&sm->x) * n;
 	int64_t step = (rows + SUM_CHUNKS - 1) / SUM_CHUNKS;
 	double part[SUM_CHUNKS], sum = 0;
 
-#pragma omp parallel for schedule(static) num_threads(nt) if (rows * cols >= CPU_PARALLEL_MIN)
+	if (err)
+		return err;
+#pragma omp parallel for schedule(static) num_threads(nt) if (dn_tensor_count(&sm->x) >= CPU_PARALLEL_MIN)
 	for (int c = 0; c < SUM_CHUNKS; c++) {
 		part[c] = 0;
-		for (int64_t i = c * step * cols; i < (c + 1) * step * cols && i < rows * cols; i++)
-			if (t[i] != 0 && t[i] != DN_IGNORE)
-				part[c] += row_loss(cols, (double)temperature, x + i / cols * cols, i % cols);
+		for (int64_t r = c * step; r < (c + 1) * step && r < rows; r++)
+			part[c] = group_loss(sm, r / n, (int)(r % n), x, t, truth, part[c]);
 	}
 	for (int c = 0; c < SUM_CHUNKS; c++)
 		sum += part[c];
@@ -440,10 +533,15 @@ int cpu_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float tem
 
 /* --- element-wise --- */
 
-int cpu_axpby(struct dn_stream *st, int64_t n, float alpha, const float *x, float beta, float *y)
+int cpu_axpby(struct dn_stream *st, enum dn_type type, int64_t n, float alpha, const void *px, float beta, void *py)
 {
+	const float *x = px;
+	float *y = py;
+	int err = type_check(&cpu_limits, "axpby", type);
 	int nt = stream_threads(st);
 
+	if (err)
+		return err;
 	if (beta == 0) {
 #pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 		for (int64_t i = 0; i < n; i++)
@@ -456,11 +554,16 @@ int cpu_axpby(struct dn_stream *st, int64_t n, float alpha, const float *x, floa
 	return 0;
 }
 
-int cpu_copy_rows(struct dn_stream *st, int64_t rows, int64_t n, const float *src, int64_t src_stride, float *dst,
-		  int64_t dst_stride, bool acc)
+int cpu_copy_rows(struct dn_stream *st, enum dn_type type, int64_t rows, int64_t n, const void *psrc, int64_t src_stride,
+		  void *pdst, int64_t dst_stride, bool acc)
 {
+	const float *src = psrc;
+	float *dst = pdst;
+	int err = type_check(&cpu_limits, "copy_rows", type);
 	int nt = stream_threads(st);
 
+	if (err)
+		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) if (rows * n >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < rows; r++) {
 		const float *from = src + r * src_stride;
@@ -482,34 +585,37 @@ struct overlap { /* of a shortcut: point (x, y) is in * stride there, out * samp
 static struct overlap shortcut_overlap(const struct dn_shortcut_desc *d)
 {
 	struct overlap o = {
-		.w = d->w1 < d->w2 ? d->w1 : d->w2,
-		.h = d->h1 < d->h2 ? d->h1 : d->h2,
-		.c = d->c1 < d->c2 ? d->c1 : d->c2,
-		.stride = d->w1 > d->w2 ? d->w1 / d->w2 : 1,
-		.sample = d->w2 > d->w1 ? d->w2 / d->w1 : 1,
+		.w = d->src.w < d->y.w ? d->src.w : d->y.w,
+		.h = d->src.h < d->y.h ? d->src.h : d->y.h,
+		.c = d->src.c < d->y.c ? d->src.c : d->y.c,
+		.stride = d->src.w > d->y.w ? d->src.w / d->y.w : 1,
+		.sample = d->y.w > d->src.w ? d->y.w / d->src.w : 1,
 	};
 	return o;
 }
 
-int cpu_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *direct, const float *src, float *y)
+int cpu_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d, const void *pdirect, const void *psrc, void *py)
 {
-	int nt = stream_threads(st), err = shortcut_desc_check(d);
-	struct overlap o = shortcut_overlap(d);
-	int64_t plane = d->w2 * d->h2;
+	const float *direct = pdirect, *src = psrc;
+	float *y = py;
+	int nt = stream_threads(st), err = shortcut_desc_check(&cpu_limits, "shortcut_forward", d);
+	struct overlap o = { 0 };
+	int64_t plane = d->y.w * d->y.h;
 
 	if (err)
 		return err;
-#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c2 * plane >= CPU_PARALLEL_MIN)
-	for (int64_t p = 0; p < d->n * d->c2; p++) {
-		int64_t c = p % d->c2;
-		const float *a = direct + p * plane, *b = src + (p / d->c2 * d->c1 + c) * d->w1 * d->h1;
+	o = shortcut_overlap(d);
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->y.n * d->y.c * plane >= CPU_PARALLEL_MIN)
+	for (int64_t p = 0; p < d->y.n * d->y.c; p++) {
+		int64_t c = p % d->y.c;
+		const float *a = direct + p * plane, *b = src + (p / d->y.c * d->src.c + c) * d->src.w * d->src.h;
 		float *to = y + p * plane;
 
-		if (to != a && !(c < o.c && o.w == d->w2 && o.h == d->h2))
+		if (to != a && !(c < o.c && o.w == d->y.w && o.h == d->y.h))
 			memcpy(to, a, (size_t)plane * sizeof(*to));
 		for (int64_t i = 0; c < o.c && i < o.h; i++) {
-			const float *row_a = a + i * o.sample * d->w2, *row_b = b + i * o.stride * d->w1;
-			float *row = to + i * o.sample * d->w2;
+			const float *row_a = a + i * o.sample * d->y.w, *row_b = b + i * o.stride * d->src.w;
+			float *row = to + i * o.sample * d->y.w;
 
 			if (o.stride == 1 && o.sample == 1)
 				for (int64_t j = 0; j < o.w; j++)
@@ -522,35 +628,43 @@ int cpu_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d,
 	return 0;
 }
 
-int cpu_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *dy, float *dsrc, bool acc)
+int cpu_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_desc *d, const void *pdy, void *pdsrc, bool acc)
 {
-	int nt = stream_threads(st), err = shortcut_desc_check(d);
-	struct overlap o = shortcut_overlap(d);
-	int64_t plane = d->w1 * d->h1;
+	const float *dy = pdy;
+	float *dsrc = pdsrc;
+	int nt = stream_threads(st), err = shortcut_desc_check(&cpu_limits, "shortcut_backward_src", d);
+	struct overlap o = { 0 };
+	int64_t plane = d->src.w * d->src.h;
 
 	if (err)
 		return err;
-#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c1 * plane >= CPU_PARALLEL_MIN)
-	for (int64_t p = 0; p < d->n * d->c1; p++) {
-		int64_t c = p % d->c1;
+	o = shortcut_overlap(d);
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->y.n * d->src.c * plane >= CPU_PARALLEL_MIN)
+	for (int64_t p = 0; p < d->y.n * d->src.c; p++) {
+		int64_t c = p % d->src.c;
 		float *to = dsrc + p * plane;
 
 		if (!acc)
 			memset(to, 0, (size_t)plane * sizeof(*to));
 		for (int64_t i = 0; c < o.c && i < o.h; i++) {
-			const float *row = dy + ((p / d->c1 * d->c2 + c) * d->h2 + i * o.sample) * d->w2;
+			const float *row = dy + ((p / d->src.c * d->y.c + c) * d->y.h + i * o.sample) * d->y.w;
 
 			for (int64_t j = 0; j < o.w; j++)
-				to[i * o.stride * d->w1 + j * o.stride] += d->beta * row[j * o.sample];
+				to[i * o.stride * d->src.w + j * o.stride] += d->beta * row[j * o.sample];
 		}
 	}
 	return 0;
 }
 
-int cpu_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y)
+int cpu_binarize(struct dn_stream *st, enum dn_type type, int64_t rows, int64_t n, bool mean, const void *px, void *py)
 {
+	const float *x = px;
+	float *y = py;
+	int err = type_check(&cpu_limits, "binarize", type);
 	int nt = stream_threads(st);
 
+	if (err)
+		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) if (rows * n >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < rows; r++) {
 		const float *from = x + r * n;
@@ -569,12 +683,16 @@ int cpu_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const
 
 /* --- updates and sums --- */
 
-int cpu_sgd(struct dn_stream *st, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w, float *v,
-	    const float *g)
+int cpu_sgd(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w,
+	    float *v, const void *pg)
 {
+	const float *g = pg;
+	int err = type_check(&cpu_limits, "sgd", type);
 	const struct sgd_factors f = sgd_factors(o, num);
 	int nt = stream_threads(st);
 
+	if (err)
+		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++) {
 		float u = f.momentum * v[i] + f.factor * g[i] - f.decay * w[i];
@@ -586,12 +704,16 @@ int cpu_sgd(struct dn_stream *st, int64_t n, const struct dn_sgd *o, const struc
 }
 
 /* divisions and roots are rounded correctly, in vectors too, so the bits are those of the plain expression */
-int cpu_adam(struct dn_stream *st, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w, float *m, float *v,
-	     const float *g)
+int cpu_adam(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w,
+	     float *m, float *v, const void *pg)
 {
+	const float *g = pg;
+	int err = type_check(&cpu_limits, "adam", type);
 	int nt = stream_threads(st);
 	const struct adam_factors f = adam_factors(o, num);
 
+	if (err)
+		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++) {
 		float u = f.scale * g[i] - f.decay * w[i];
@@ -606,17 +728,17 @@ int cpu_adam(struct dn_stream *st, int64_t n, const struct dn_adam *o, const str
 }
 
 /* at most 32 levels deep: each halves the count */
-static void tree_span(int n_parts, const float *const *parts, int64_t at, int64_t n, float *out)
+static void tree_span(const struct dn_parts *parts, int first, int n_parts, int64_t at, int64_t n, float *out)
 {
 	float right[TREE_SPAN];
 	int left = 1;
 
 	if (n_parts == 1) {
-		memcpy(out, parts[0] + at, (size_t)n * sizeof(*out));
+		memcpy(out, part_of(parts, first) + at, (size_t)n * sizeof(*out));
 		return;
 	}
 	if (n_parts == 2) {
-		const float *a = parts[0] + at, *b = parts[1] + at;
+		const float *a = part_of(parts, first) + at, *b = part_of(parts, first + 1) + at;
 
 		for (int64_t i = 0; i < n; i++)
 			out[i] = a[i] + b[i];
@@ -624,24 +746,24 @@ static void tree_span(int n_parts, const float *const *parts, int64_t at, int64_
 	}
 	while (left * 2 < n_parts)
 		left *= 2;
-	tree_span(left, parts, at, n, out);
-	tree_span(n_parts - left, parts + left, at, n, right);
+	tree_span(parts, first, left, at, n, out);
+	tree_span(parts, first + left, n_parts - left, at, n, right);
 	for (int64_t i = 0; i < n; i++)
 		out[i] += right[i];
 }
 
-int cpu_sum_tree(struct dn_stream *st, int64_t n, int n_parts, const float *const *parts, float *out, bool acc)
+int cpu_sum_tree(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc)
 {
-	int nt = stream_threads(st);
+	int nt = stream_threads(st), err = parts_check(&cpu_limits, parts);
 
-	if (n_parts < 1 || n_parts > 1 << 20)
-		return dn_fail(-EINVAL, "sum over %d parts, must be 1 to %d", n_parts, 1 << 20);
+	if (err)
+		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t at = 0; at < n; at += TREE_SPAN) {
 		int64_t len = n - at < TREE_SPAN ? n - at : TREE_SPAN;
 		float sum[TREE_SPAN]; /* not out itself: it may be one of the parts */
 
-		tree_span(n_parts, parts, at, len, sum);
+		tree_span(parts, 0, parts->n, at, len, sum);
 		if (!acc)
 			memcpy(out + at, sum, (size_t)len * sizeof(*out));
 		else
@@ -651,11 +773,15 @@ int cpu_sum_tree(struct dn_stream *st, int64_t n, int n_parts, const float *cons
 	return 0;
 }
 
-int cpu_count_nonfinite(struct dn_stream *st, int64_t n, const float *x, int64_t *count)
+int cpu_count_nonfinite(struct dn_stream *st, enum dn_type type, int64_t n, const void *px, int64_t *count)
 {
+	const float *x = px;
+	int err = type_check(&cpu_limits, "count_nonfinite", type);
 	int nt = stream_threads(st);
 	int64_t bad = 0; /* whole numbers: any order gives the same sum */
 
+	if (err)
+		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) reduction(+ : bad) if (n >= CPU_PARALLEL_MIN)
 	for (int64_t i = 0; i < n; i++)
 		bad += !(fabsf(x[i]) <= FLT_MAX);

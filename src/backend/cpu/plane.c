@@ -61,10 +61,15 @@ static double row_product(const float *x, const float *dy, int64_t n, double mea
 	return lanes_total(s);
 }
 
-int cpu_bias_backward(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, const float *dy, float *db)
+int cpu_bias_backward(struct dn_stream *st, const struct dn_tensor *t, const void *pdy, float *db, bool acc)
 {
+	const float *dy = pdy;
+	const int64_t n = t->n, c = t->c, hw = dn_tensor_plane(t);
+	int err = tensor_check(&cpu_limits, "bias_backward", t);
 	int nt = stream_threads(st);
 
+	if (err)
+		return err;
 	if (hw == 1) {
 #pragma omp parallel for schedule(static) num_threads(nt) if (n * c >= CPU_PARALLEL_MIN)
 		for (int64_t k = 0; k < c; k += CHANNELS_TOGETHER) {
@@ -75,7 +80,7 @@ int cpu_bias_backward(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, co
 				for (int64_t j = 0; j < m; j++)
 					sum[j] += (double)dy[i * c + k + j];
 			for (int64_t j = 0; j < m; j++)
-				db[k + j] = (float)sum[j];
+				cpu_give(&db[k + j], acc, (float)sum[j]);
 		}
 		return 0;
 	}
@@ -85,7 +90,7 @@ int cpu_bias_backward(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, co
 
 		for (int64_t i = 0; i < n; i++)
 			sum += row_sum(dy + (i * c + k) * hw, hw);
-		db[k] = (float)sum;
+		cpu_give(&db[k], acc, (float)sum);
 	}
 	return 0;
 }
@@ -101,47 +106,60 @@ static double bn_inverse(const struct dn_bn_desc *d, float var)
 static void bn_channel(const struct dn_bn_desc *d, int64_t k, const float *x, const float *scale, const float *bias, float mean,
 		       float var, float *y)
 {
+	const int64_t hw = dn_tensor_plane(&d->x);
 	float inv = (float)bn_inverse(d, var), s = scale[k], b = bias[k];
 
-	for (int64_t i = 0; i < d->n; i++) {
-		const float *from = x + (i * d->c + k) * d->hw;
-		float *to = y + (i * d->c + k) * d->hw;
+	for (int64_t i = 0; i < d->x.n; i++) {
+		const float *from = x + (i * d->x.c + k) * hw;
+		float *to = y + (i * d->x.c + k) * hw;
 
-		for (int64_t j = 0; j < d->hw; j++)
+		for (int64_t j = 0; j < hw; j++)
 			to[j] = s * ((from[j] - mean) * inv) + b;
 		if (d->act != DN_ACT_LINEAR)
-			act_range(to, d->hw, -0.0f, d->act);
+			act_range(to, hw, -0.0f, d->act);
 	}
 }
 
-int cpu_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale, const float *bias,
-		   const float *mean, const float *var, float *y)
+int cpu_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const void *px, const float *scale, const float *bias,
+		   const float *mean, const float *var, void *py)
 {
+	const int64_t hw = dn_tensor_plane(&d->x);
+	const float *x = px;
+	float *y = py;
+	int err = tensor_check(&cpu_limits, "bn_forward", &d->x);
 	int nt = stream_threads(st);
 
-#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
-	for (int64_t k = 0; k < d->c; k++)
+	if (err)
+		return err;
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->x.n * d->x.c * hw >= CPU_PARALLEL_MIN)
+	for (int64_t k = 0; k < d->x.c; k++)
 		bn_channel(d, k, x, scale, bias, mean[k], var[k], y);
 	return 0;
 }
 
-int cpu_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale, const float *bias,
-			 float *mean, float *var, float *y)
+int cpu_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const void *px, const float *scale, const float *bias,
+			 float *mean, float *var, void *py)
 {
+	const int64_t hw = dn_tensor_plane(&d->x);
+	const float *x = px;
+	float *y = py;
+	int err = tensor_check(&cpu_limits, "bn_forward_train", &d->x);
 	int nt = stream_threads(st);
-	int64_t count = d->n * d->hw;
+	int64_t count = d->x.n * hw;
 	/* one value has no variance: 0, not 0 / 0 */
 	double divisor = (double)(d->legacy && count > 1 ? count - 1 : count);
 
-#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
-	for (int64_t k = 0; k < d->c; k++) {
+	if (err)
+		return err;
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->x.n * d->x.c * hw >= CPU_PARALLEL_MIN)
+	for (int64_t k = 0; k < d->x.c; k++) {
 		double m = 0, v = 0;
 
-		for (int64_t i = 0; i < d->n; i++)
-			m += row_sum(x + (i * d->c + k) * d->hw, d->hw);
+		for (int64_t i = 0; i < d->x.n; i++)
+			m += row_sum(x + (i * d->x.c + k) * hw, hw);
 		m /= (double)count;
-		for (int64_t i = 0; i < d->n; i++)
-			v += row_square(x + (i * d->c + k) * d->hw, d->hw, m);
+		for (int64_t i = 0; i < d->x.n; i++)
+			v += row_square(x + (i * d->x.c + k) * hw, hw, m);
 		mean[k] = (float)m;
 		var[k] = (float)(v / divisor);
 		bn_channel(d, k, x, scale, bias, mean[k], var[k], y);
@@ -149,43 +167,51 @@ int cpu_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const
 	return 0;
 }
 
-int cpu_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const float *x, const float *mean,
-		    const float *var, const float *scale, const float *dy, float *dx, bool acc, float *dscale, float *dbias)
+int cpu_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const void *px, const float *mean,
+		    const float *var, const float *scale, const void *pdy, void *pdx, bool acc, float *dscale, float *dbias,
+		    bool acc_params)
 {
+	const int64_t hw = dn_tensor_plane(&d->x);
+	const float *x = px, *dy = pdy;
+	float *dx = pdx;
+	int err = tensor_check(&cpu_limits, "bn_backward", &d->x);
 	int nt = stream_threads(st);
-	double count = (double)(d->n * d->hw);
+	double count = (double)(d->x.n * hw);
 
-#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * d->hw >= CPU_PARALLEL_MIN)
-	for (int64_t k = 0; k < d->c; k++) {
+	if (err)
+		return err;
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->x.n * d->x.c * hw >= CPU_PARALLEL_MIN)
+	for (int64_t k = 0; k < d->x.c; k++) {
 		/* the legacy rule differentiates with 1e-5 inside the root, whatever its forward did */
 		double inv = 1 / sqrt((double)var[k] + 1e-5), forward = bn_inverse(d, var[k]);
 		double sum = 0, sum_x = 0, s = (double)scale[k];
 		float by_dy, by_x, base, m = mean[k];
 
-		for (int64_t i = 0; i < d->n; i++) {
-			int64_t at = (i * d->c + k) * d->hw;
+		for (int64_t i = 0; i < d->x.n; i++) {
+			int64_t at = (i * d->x.c + k) * hw;
 
-			sum += row_sum(dy + at, d->hw);
-			sum_x += row_product(x + at, dy + at, d->hw, (double)m);
+			sum += row_sum(dy + at, hw);
+			sum_x += row_product(x + at, dy + at, hw, (double)m);
 		}
-		dscale[k] = (float)(sum_x * forward);
-		dbias[k] = (float)sum;
+		cpu_give(&dscale[k], acc_params, (float)(sum_x * forward));
+		if (dbias)
+			cpu_give(&dbias[k], acc_params, (float)sum);
 		if (!dx)
 			continue;
 		by_dy = (float)(frozen ? s * forward : s * inv);
 		by_x = (float)(frozen ? 0 : -s * inv * inv * inv * sum_x / count);
 		base = (float)(frozen ? 0 : -s * inv * sum / count);
-		for (int64_t i = 0; i < d->n; i++) {
-			int64_t at = (i * d->c + k) * d->hw;
-			const float *px = x + at, *pdy = dy + at;
+		for (int64_t i = 0; i < d->x.n; i++) {
+			int64_t at = (i * d->x.c + k) * hw;
+			const float *from = x + at, *by = dy + at;
 			float *to = dx + at;
 
 			if (acc)
-				for (int64_t j = 0; j < d->hw; j++)
-					to[j] += by_dy * pdy[j] + (by_x * (px[j] - m) + base);
+				for (int64_t j = 0; j < hw; j++)
+					to[j] += by_dy * by[j] + (by_x * (from[j] - m) + base);
 			else
-				for (int64_t j = 0; j < d->hw; j++)
-					to[j] = by_dy * pdy[j] + (by_x * (px[j] - m) + base);
+				for (int64_t j = 0; j < hw; j++)
+					to[j] = by_dy * by[j] + (by_x * (from[j] - m) + base);
 		}
 	}
 	return 0;
@@ -197,23 +223,23 @@ int cpu_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool froze
 static void maxpool_at(const struct dn_pool_desc *d, const float *x, int64_t oy, int64_t ox, float *y, int32_t *index)
 {
 	int64_t top = oy * d->stride - d->pad / 2, left = ox * d->stride - d->pad / 2;
-	int64_t y0 = top < 0 ? 0 : top, y1 = top + d->size < d->h ? top + d->size : d->h;
-	int64_t x0 = left < 0 ? 0 : left, x1 = left + d->size < d->w ? left + d->size : d->w;
+	int64_t y0 = top < 0 ? 0 : top, y1 = top + d->size < d->x.h ? top + d->size : d->x.h;
+	int64_t x0 = left < 0 ? 0 : left, x1 = left + d->size < d->x.w ? left + d->size : d->x.w;
 	int64_t at = -1;
 	float best = 0;
 
 	for (int64_t iy = y0; iy < y1; iy++)
 		for (int64_t ix = x0; ix < x1; ix++) {
-			float v = x[iy * d->w + ix];
+			float v = x[iy * d->x.w + ix];
 
 			/* a NaN beats numbers, the first one stays */
 			if (at < 0 || v > best || (isnan(v) && !isnan(best))) {
 				best = v;
-				at = iy * d->w + ix;
+				at = iy * d->x.w + ix;
 			}
 		}
-	y[oy * d->ow + ox] = best;
-	index[oy * d->ow + ox] = (int32_t)at;
+	y[oy * d->y.w + ox] = best;
+	index[oy * d->y.w + ox] = (int32_t)at;
 }
 
 /* n outputs against one more candidate each, x[i * stride] at place at + i * stride. Selects and no branches, so that
@@ -240,62 +266,72 @@ static void maxpool_row(const struct dn_pool_desc *d, const float *x, int64_t oy
 			int32_t *index)
 {
 	int64_t top = oy * d->stride - d->pad / 2, left = from * d->stride - d->pad / 2;
-	int64_t y0 = top < 0 ? 0 : top, y1 = top + d->size < d->h ? top + d->size : d->h;
+	int64_t y0 = top < 0 ? 0 : top, y1 = top + d->size < d->x.h ? top + d->size : d->x.h;
 	int32_t n = (int32_t)(to - from), stride = (int32_t)d->stride;
-	const float *first = x + y0 * d->w + left;
+	const float *first = x + y0 * d->x.w + left;
 
-	y += oy * d->ow + from;
-	index += oy * d->ow + from;
+	y += oy * d->y.w + from;
+	index += oy * d->y.w + from;
 	for (int32_t i = 0; i < n; i++) {
 		y[i] = first[i * stride];
-		index[i] = (int32_t)(y0 * d->w + left) + i * stride;
+		index[i] = (int32_t)(y0 * d->x.w + left) + i * stride;
 	}
 	for (int64_t iy = y0; iy < y1; iy++)
 		for (int64_t k = iy == y0; k < d->size; k++)
-			maxpool_take(n, stride, x + iy * d->w + left + k, (int32_t)(iy * d->w + left + k), y, index);
+			maxpool_take(n, stride, x + iy * d->x.w + left + k, (int32_t)(iy * d->x.w + left + k), y, index);
 }
 
 static void maxpool_plane(const struct dn_pool_desc *d, const float *x, float *y, int32_t *index)
 {
 	/* columns whose windows are inside: from * stride >= pad / 2, (to - 1) * stride - pad / 2 + size <= w */
 	int64_t from = (d->pad / 2 + d->stride - 1) / d->stride;
-	int64_t to = d->w + d->pad / 2 >= d->size ? (d->w + d->pad / 2 - d->size) / d->stride + 1 : 0;
+	int64_t to = d->x.w + d->pad / 2 >= d->size ? (d->x.w + d->pad / 2 - d->size) / d->stride + 1 : 0;
 
-	from = from < d->ow ? from : d->ow;
-	to = to < d->ow ? to : d->ow;
-	for (int64_t oy = 0; oy < d->oh; oy++) {
+	from = from < d->y.w ? from : d->y.w;
+	to = to < d->y.w ? to : d->y.w;
+	for (int64_t oy = 0; oy < d->y.h; oy++) {
 		int64_t top = oy * d->stride - d->pad / 2, ox = 0;
 
-		if (from < to && top < d->h && top + d->size > 0) {
+		if (from < to && top < d->x.h && top + d->size > 0) {
 			for (; ox < from; ox++)
 				maxpool_at(d, x, oy, ox, y, index);
 			maxpool_row(d, x, oy, from, to, y, index);
 			ox = to;
 		}
-		for (; ox < d->ow; ox++)
+		for (; ox < d->y.w; ox++)
 			maxpool_at(d, x, oy, ox, y, index);
 	}
 }
 
-int cpu_maxpool_forward(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y, int32_t *index)
+int cpu_maxpool_forward(struct dn_stream *st, const struct dn_pool_desc *d, const void *px, void *py, int32_t *index)
 {
+	const float *x = px;
+	float *y = py;
+	int err = pool_desc_check(&cpu_limits, "maxpool_forward", d);
 	int nt = stream_threads(st);
-	int64_t in = d->h * d->w, out = d->oh * d->ow;
+	int64_t in = d->x.h * d->x.w, out = d->y.h * d->y.w;
 
-#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * in >= CPU_PARALLEL_MIN)
-	for (int64_t p = 0; p < d->n * d->c; p++)
+	if (err)
+		return err;
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->x.n * d->x.c * in >= CPU_PARALLEL_MIN)
+	for (int64_t p = 0; p < d->x.n * d->x.c; p++)
 		maxpool_plane(d, x + p * in, y + p * out, index + p * out);
 	return 0;
 }
 
-int cpu_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, const int32_t *index, float *dx,
+int cpu_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, const void *pdy, const int32_t *index, void *pdx,
 			 bool acc)
 {
+	const float *dy = pdy;
+	float *dx = pdx;
+	int err = pool_desc_check(&cpu_limits, "maxpool_backward", d);
 	int nt = stream_threads(st);
-	int64_t in = d->h * d->w, out = d->oh * d->ow;
+	int64_t in = d->x.h * d->x.w, out = d->y.h * d->y.w;
 
-#pragma omp parallel for schedule(static) num_threads(nt) if (d->n * d->c * in >= CPU_PARALLEL_MIN)
-	for (int64_t p = 0; p < d->n * d->c; p++) {
+	if (err)
+		return err;
+#pragma omp parallel for schedule(static) num_threads(nt) if (d->x.n * d->x.c * in >= CPU_PARALLEL_MIN)
+	for (int64_t p = 0; p < d->x.n * d->x.c; p++) {
 		if (!acc)
 			memset(dx + p * in, 0, (size_t)in * sizeof(*dx));
 		for (int64_t i = 0; i < out; i++) /* windows may share a winner: in order */
@@ -305,20 +341,32 @@ int cpu_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, con
 	return 0;
 }
 
-int cpu_avgpool_forward(struct dn_stream *st, int64_t rows, int64_t hw, const float *x, float *y)
+int cpu_avgpool_forward(struct dn_stream *st, const struct dn_tensor *t, const void *px, void *py)
 {
+	const float *x = px;
+	float *y = py;
+	const int64_t rows = t->n * t->c, hw = dn_tensor_plane(t);
+	int err = tensor_check(&cpu_limits, "avgpool_forward", t);
 	int nt = stream_threads(st);
 
+	if (err)
+		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) if (rows * hw >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < rows; r++)
 		y[r] = (float)(row_sum(x + r * hw, hw) / (double)hw);
 	return 0;
 }
 
-int cpu_avgpool_backward(struct dn_stream *st, int64_t rows, int64_t hw, const float *dy, float *dx, bool acc)
+int cpu_avgpool_backward(struct dn_stream *st, const struct dn_tensor *t, const void *pdy, void *pdx, bool acc)
 {
+	const float *dy = pdy;
+	float *dx = pdx;
+	const int64_t rows = t->n * t->c, hw = dn_tensor_plane(t);
+	int err = tensor_check(&cpu_limits, "avgpool_backward", t);
 	int nt = stream_threads(st);
 
+	if (err)
+		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) if (rows * hw >= CPU_PARALLEL_MIN)
 	for (int64_t r = 0; r < rows; r++) {
 		float g = (float)((double)dy[r] / (double)hw);

@@ -10,7 +10,7 @@ struct dn_conv {
 int ref_conv_create(struct dn_device *dev, const struct dn_conv_desc *d, struct dn_conv **out)
 {
 	struct dn_conv *cv;
-	int err = conv_desc_check(d);
+	int err = conv_desc_check(&ref_limits, d);
 
 	if (err)
 		return err;
@@ -27,7 +27,7 @@ void ref_conv_destroy(struct dn_conv *cv)
 	dn_free(cv);
 }
 
-size_t ref_conv_workspace_bytes(const struct dn_conv *cv)
+size_t ref_conv_workspace_bytes(const struct dn_conv *cv, bool acc)
 {
 	return 0;
 }
@@ -37,7 +37,7 @@ size_t ref_conv_packed_bytes(const struct dn_conv *cv)
 	return 0;
 }
 
-int ref_conv_pack(struct dn_stream *st, struct dn_conv *cv, const float *w, void *packed, void *ws)
+int ref_conv_pack(struct dn_stream *st, struct dn_conv *cv, const void *w, void *packed, void *ws)
 {
 	return dn_fail(-EINVAL, "convolution: this backend has no packed weights");
 }
@@ -50,86 +50,95 @@ struct tap {
 static bool tap_at(const struct dn_conv_desc *d, int64_t n, int64_t k, int64_t c, int64_t oy, int64_t ox, int64_t ky, int64_t kx,
 		   struct tap *t)
 {
-	int64_t cg = d->c / d->groups, g = k / (d->k / d->groups);
+	int64_t cg = d->x.c / d->groups, g = k / (d->y.c / d->groups);
 	int64_t iy = oy * d->stride - d->pad + ky * d->dilation;
 	int64_t ix = ox * d->stride - d->pad + kx * d->dilation;
 
-	t->x = ((n * d->c + g * cg + c) * d->h + iy) * d->w + ix;
+	t->x = ((n * d->x.c + g * cg + c) * d->x.h + iy) * d->x.w + ix;
 	t->w = ((k * cg + c) * d->size + ky) * d->size + kx;
-	t->y = ((n * d->k + k) * d->oh + oy) * d->ow + ox;
-	return iy >= 0 && iy < d->h && ix >= 0 && ix < d->w;
+	t->y = ((n * d->y.c + k) * d->y.h + oy) * d->y.w + ox;
+	return iy >= 0 && iy < d->x.h && ix >= 0 && ix < d->x.w;
 }
 
-int ref_conv_forward(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *w, const void *packed,
-		     const float *bias, float *y, void *ws)
+int ref_conv_forward(struct dn_stream *st, struct dn_conv *cv, const void *px, const void *pw, const void *packed,
+		     const float *bias, void *py, void *ws)
 {
+	const float *x = px, *w = pw;
+	float *y = py;
 	const struct dn_conv_desc *d = &cv->d;
 	struct tap t;
 
-	for (int64_t n = 0; n < d->n; n++)
-		for (int64_t k = 0; k < d->k; k++)
-			for (int64_t oy = 0; oy < d->oh; oy++)
-				for (int64_t ox = 0; ox < d->ow; ox++) {
+	for (int64_t n = 0; n < d->x.n; n++)
+		for (int64_t k = 0; k < d->y.c; k++)
+			for (int64_t oy = 0; oy < d->y.h; oy++)
+				for (int64_t ox = 0; ox < d->y.w; ox++) {
 					double sum = 0;
 
-					for (int64_t c = 0; c < d->c / d->groups; c++)
+					for (int64_t c = 0; c < d->x.c / d->groups; c++)
 						for (int64_t ky = 0; ky < d->size; ky++)
 							for (int64_t kx = 0; kx < d->size; kx++)
 								if (tap_at(d, n, k, c, oy, ox, ky, kx, &t))
 									sum += (double)x[t.x] * w[t.w];
 					if (d->bias)
 						sum += bias[k];
-					y[((n * d->k + k) * d->oh + oy) * d->ow + ox] = ref_act(d->act, (float)sum);
+					y[((n * d->y.c + k) * d->y.h + oy) * d->y.w + ox] = ref_act(d->act, (float)sum);
 				}
 	return 0;
 }
 
-int ref_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const float *x, const float *dy, float *dw, void *ws)
+int ref_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const void *px, const void *pdy, float *dw, bool acc,
+			      void *ws)
 {
+	const float *x = px, *dy = pdy;
 	const struct dn_conv_desc *d = &cv->d;
-	int64_t cg = d->c / d->groups;
+	int64_t cg = d->x.c / d->groups;
 	struct tap t;
 
-	for (int64_t k = 0; k < d->k; k++)
+	for (int64_t k = 0; k < d->y.c; k++)
 		for (int64_t c = 0; c < cg; c++)
 			for (int64_t ky = 0; ky < d->size; ky++)
 				for (int64_t kx = 0; kx < d->size; kx++) {
 					double sum = 0;
+					float *to;
 
-					for (int64_t n = 0; n < d->n; n++)
-						for (int64_t oy = 0; oy < d->oh; oy++)
-							for (int64_t ox = 0; ox < d->ow; ox++)
+					for (int64_t n = 0; n < d->x.n; n++)
+						for (int64_t oy = 0; oy < d->y.h; oy++)
+							for (int64_t ox = 0; ox < d->y.w; ox++)
 								if (tap_at(d, n, k, c, oy, ox, ky, kx, &t))
 									sum += (double)x[t.x] * dy[t.y];
-					dw[((k * cg + c) * d->size + ky) * d->size + kx] = (float)sum;
+					to = &dw[((k * cg + c) * d->size + ky) * d->size + kx];
+					*to = acc ? *to + (float)sum : (float)sum;
 				}
 	return 0;
 }
 
-int ref_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const float *dy, const float *w, float *dx, bool acc,
+int ref_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const void *pdy, const void *pw, void *pdx, bool acc,
 			   void *ws)
 {
+	const float *dy = pdy, *w = pw;
+	float *dx = pdx;
 	const struct dn_conv_desc *d = &cv->d;
-	int64_t kg = d->k / d->groups, cg = d->c / d->groups;
+	int64_t kg = d->y.c / d->groups, cg = d->x.c / d->groups;
 
-	for (int64_t n = 0; n < d->n; n++)
-		for (int64_t c = 0; c < d->c; c++)
-			for (int64_t iy = 0; iy < d->h; iy++)
-				for (int64_t ix = 0; ix < d->w; ix++) {
-					float *to = &dx[((n * d->c + c) * d->h + iy) * d->w + ix];
+	for (int64_t n = 0; n < d->x.n; n++)
+		for (int64_t c = 0; c < d->x.c; c++)
+			for (int64_t iy = 0; iy < d->x.h; iy++)
+				for (int64_t ix = 0; ix < d->x.w; ix++) {
+					float *to = &dx[((n * d->x.c + c) * d->x.h + iy) * d->x.w + ix];
 					double sum = 0;
 
 					for (int64_t k = c / cg * kg; k < (c / cg + 1) * kg; k++)
 						for (int64_t ky = 0; ky < d->size; ky++)
 							for (int64_t kx = 0; kx < d->size; kx++) {
-								int64_t py = iy + d->pad - ky * d->dilation;
-								int64_t px = ix + d->pad - kx * d->dilation;
-								int64_t oy = py / d->stride, ox = px / d->stride;
+								int64_t ay = iy + d->pad - ky * d->dilation;
+								int64_t ax = ix + d->pad - kx * d->dilation;
+								int64_t oy = ay / d->stride, ox = ax / d->stride;
 
-								if (py < 0 || px < 0 || py % d->stride || px % d->stride ||
-								    oy >= d->oh || ox >= d->ow)
+								if (ay < 0 || ax < 0 || ay % d->stride || ax % d->stride ||
+								    oy >= d->y.h || ox >= d->y.w)
 									continue;
-								sum += (double)dy[((n * d->k + k) * d->oh + oy) * d->ow + ox] *
+								sum += (double)dy[((n * d->y.c + k) * d->y.h + oy) * d->y.w +
+										  ox] *
 								       w[((k * cg + c % cg) * d->size + ky) * d->size + kx];
 							}
 					*to = acc ? *to + (float)sum : (float)sum;
@@ -137,19 +146,23 @@ int ref_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const float
 	return 0;
 }
 
-int ref_gemm(struct dn_stream *st, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-	     const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+int ref_gemm(struct dn_stream *st, const struct dn_gemm_desc *d, const void *pa, const void *pb, void *pc)
 {
-	for (int64_t i = 0; i < m; i++)
-		for (int64_t j = 0; j < n; j++) {
+	const float *a = pa, *b = pb;
+	float *c = pc;
+	int err = gemm_desc_check(&ref_limits, d);
+
+	for (int64_t i = 0; i < d->m && !err; i++)
+		for (int64_t j = 0; j < d->n; j++) {
 			double sum = 0;
 
-			for (int64_t p = 0; p < k; p++)
-				sum += (double)(ta ? a[p * lda + i] : a[i * lda + p]) * (tb ? b[j * ldb + p] : b[p * ldb + j]);
-			sum *= alpha;
-			if (beta != 0)
-				sum += (double)beta * c[i * ldc + j];
-			c[i * ldc + j] = (float)sum;
+			for (int64_t p = 0; p < d->k; p++)
+				sum += (double)(d->ta ? a[p * d->lda + i] : a[i * d->lda + p]) *
+				       (d->tb ? b[j * d->ldb + p] : b[p * d->ldb + j]);
+			sum *= d->alpha;
+			if (d->beta != 0)
+				sum += (double)d->beta * c[i * d->ldc + j];
+			c[i * d->ldc + j] = (float)sum;
 		}
-	return 0;
+	return err;
 }

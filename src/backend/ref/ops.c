@@ -3,6 +3,7 @@
 #include <float.h>
 #include <math.h>
 #include "backend/backend_priv.h"
+#include "backend/host/softmax.h"
 #include "backend/ref/ref_priv.h"
 #include "base/rng.h"
 
@@ -120,28 +121,53 @@ static double act_gradient(enum dn_act act, double y)
 	}
 }
 
-int ref_bias_act(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, float *x, const float *bias, enum dn_act act)
+/* NOTE(added gradients) */
+static void give(float *to, bool acc, float v)
 {
+	*to = acc ? *to + v : v;
+}
+
+int ref_bias_act(struct dn_stream *st, const struct dn_tensor *t, void *px, const float *bias, enum dn_act act)
+{
+	float *x = px;
+	const int64_t n = t->n, c = t->c, hw = dn_tensor_plane(t);
+	int err = tensor_check(&ref_limits, "bias_act", t);
+
+	if (err)
+		return err;
 	for (int64_t i = 0; i < n * c * hw; i++)
 		x[i] = ref_act(act, bias ? x[i] + bias[i / hw % c] : x[i]);
 	return 0;
 }
 
-int ref_bias_backward(struct dn_stream *st, int64_t n, int64_t c, int64_t hw, const float *dy, float *db)
+int ref_bias_backward(struct dn_stream *st, const struct dn_tensor *t, const void *pdy, float *db, bool acc)
 {
+	const float *dy = pdy;
+	const int64_t n = t->n, c = t->c, hw = dn_tensor_plane(t);
+	int err = tensor_check(&ref_limits, "bias_backward", t);
+
+	if (err)
+		return err;
 	for (int64_t k = 0; k < c; k++) {
 		double sum = 0;
 
 		for (int64_t i = 0; i < n; i++)
 			for (int64_t j = 0; j < hw; j++)
 				sum += dy[(i * c + k) * hw + j];
-		db[k] = (float)sum;
+		give(&db[k], acc, (float)sum);
 	}
 	return 0;
 }
 
-int ref_act_backward(struct dn_stream *st, enum dn_act act, int64_t n, const float *y, float *dy)
+int ref_act_backward(struct dn_stream *st, const struct dn_tensor *t, enum dn_act act, const void *py, void *pdy)
 {
+	const float *y = py;
+	float *dy = pdy;
+	const int64_t n = dn_tensor_count(t);
+	int err = tensor_check(&ref_limits, "act_backward", t);
+
+	if (err)
+		return err;
 	for (int64_t i = 0; i < n; i++)
 		dy[i] = (float)(dy[i] * act_gradient(act, y[i]));
 	return 0;
@@ -152,32 +178,45 @@ static double bn_divisor(const struct dn_bn_desc *d, float var)
 	return d->legacy ? sqrt(var) + 1e-6 : sqrt(var + 1e-5);
 }
 
-int ref_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale, const float *bias,
-		   const float *mean, const float *var, float *y)
+int ref_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const void *px, const float *scale, const float *bias,
+		   const float *mean, const float *var, void *py)
 {
-	for (int64_t i = 0; i < d->n * d->c * d->hw; i++) {
-		int64_t k = i / d->hw % d->c;
+	const int64_t hw = dn_tensor_plane(&d->x);
+	const float *x = px;
+	float *y = py;
+	int err = tensor_check(&ref_limits, "bn_forward", &d->x);
+
+	if (err)
+		return err;
+	for (int64_t i = 0; i < d->x.n * d->x.c * hw; i++) {
+		int64_t k = i / hw % d->x.c;
 
 		y[i] = ref_act(d->act, (float)(scale[k] * (((double)x[i] - mean[k]) / bn_divisor(d, var[k])) + bias[k]));
 	}
 	return 0;
 }
 
-int ref_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const float *x, const float *scale, const float *bias,
-			 float *mean, float *var, float *y)
+int ref_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const void *px, const float *scale, const float *bias,
+			 float *mean, float *var, void *py)
 {
-	int64_t count = d->n * d->hw;
+	const int64_t hw = dn_tensor_plane(&d->x);
+	const float *x = px;
+	float *y = py;
+	int err = tensor_check(&ref_limits, "bn_forward_train", &d->x);
+	int64_t count = d->x.n * hw;
 
-	for (int64_t k = 0; k < d->c; k++) {
+	if (err)
+		return err;
+	for (int64_t k = 0; k < d->x.c; k++) {
 		double m = 0, v = 0;
 
-		for (int64_t i = 0; i < d->n; i++)
-			for (int64_t j = 0; j < d->hw; j++)
-				m += x[(i * d->c + k) * d->hw + j];
+		for (int64_t i = 0; i < d->x.n; i++)
+			for (int64_t j = 0; j < hw; j++)
+				m += x[(i * d->x.c + k) * hw + j];
 		m /= (double)count;
-		for (int64_t i = 0; i < d->n; i++)
-			for (int64_t j = 0; j < d->hw; j++) {
-				double e = x[(i * d->c + k) * d->hw + j] - m;
+		for (int64_t i = 0; i < d->x.n; i++)
+			for (int64_t j = 0; j < hw; j++) {
+				double e = x[(i * d->x.c + k) * hw + j] - m;
 
 				v += e * e;
 			}
@@ -187,26 +226,33 @@ int ref_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const
 	return ref_bn_forward(st, d, x, scale, bias, mean, var, y);
 }
 
-int ref_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const float *x, const float *mean,
-		    const float *var, const float *scale, const float *dy, float *dx, bool acc, float *dscale, float *dbias)
+int ref_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const void *px, const float *mean,
+		    const float *var, const float *scale, const void *pdy, void *pdx, bool acc, float *dscale, float *dbias,
+		    bool acc_params)
 {
-	int64_t count = d->n * d->hw;
+	const int64_t hw = dn_tensor_plane(&d->x);
+	const float *x = px, *dy = pdy;
+	float *dx = pdx;
+	int err = tensor_check(&ref_limits, "bn_backward", &d->x);
+	int64_t count = d->x.n * hw;
 
-	for (int64_t k = 0; k < d->c; k++) {
+	if (err)
+		return err;
+	for (int64_t k = 0; k < d->x.c; k++) {
 		double sum = 0, sum_x = 0, root = sqrt(var[k] + 1e-5), forward = bn_divisor(d, var[k]), dmean, dvar;
 
-		for (int64_t i = 0; i < d->n; i++)
-			for (int64_t j = 0; j < d->hw; j++) {
-				int64_t at = (i * d->c + k) * d->hw + j;
+		for (int64_t i = 0; i < d->x.n; i++)
+			for (int64_t j = 0; j < hw; j++) {
+				int64_t at = (i * d->x.c + k) * hw + j;
 
 				sum += dy[at];
 				sum_x += dy[at] * ((double)x[at] - mean[k]);
 			}
 		dmean = -sum * scale[k] / root;
 		dvar = -.5 * sum_x * scale[k] / (root * root * root);
-		for (int64_t i = 0; dx && i < d->n; i++)
-			for (int64_t j = 0; j < d->hw; j++) {
-				int64_t at = (i * d->c + k) * d->hw + j;
+		for (int64_t i = 0; dx && i < d->x.n; i++)
+			for (int64_t j = 0; j < hw; j++) {
+				int64_t at = (i * d->x.c + k) * hw + j;
 				double g;
 
 				if (frozen)
@@ -216,50 +262,70 @@ int ref_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool froze
 					    2 * ((double)x[at] - mean[k]) * dvar / (double)count;
 				dx[at] = (float)(acc ? dx[at] + g : g);
 			}
-		dscale[k] = (float)(sum_x / forward);
-		dbias[k] = (float)sum;
+		give(&dscale[k], acc_params, (float)(sum_x / forward));
+		if (dbias)
+			give(&dbias[k], acc_params, (float)sum);
 	}
 	return 0;
 }
 
-int ref_maxpool_forward(struct dn_stream *st, const struct dn_pool_desc *d, const float *x, float *y, int32_t *index)
+int ref_maxpool_forward(struct dn_stream *st, const struct dn_pool_desc *d, const void *px, void *py, int32_t *index)
 {
-	for (int64_t p = 0; p < d->n * d->c; p++)
-		for (int64_t oy = 0; oy < d->oh; oy++)
-			for (int64_t ox = 0; ox < d->ow; ox++) {
-				int64_t best = -1, out = (p * d->oh + oy) * d->ow + ox;
+	const float *x = px;
+	float *y = py;
+	int err = pool_desc_check(&ref_limits, "maxpool_forward", d);
+
+	if (err)
+		return err;
+	for (int64_t p = 0; p < d->x.n * d->x.c; p++)
+		for (int64_t oy = 0; oy < d->y.h; oy++)
+			for (int64_t ox = 0; ox < d->y.w; ox++) {
+				int64_t best = -1, out = (p * d->y.h + oy) * d->y.w + ox;
 
 				for (int64_t iy = oy * d->stride - d->pad / 2; iy < oy * d->stride - d->pad / 2 + d->size; iy++)
 					for (int64_t ix = ox * d->stride - d->pad / 2; ix < ox * d->stride - d->pad / 2 + d->size;
 					     ix++) {
-						const float *plane = x + p * d->h * d->w;
+						const float *plane = x + p * d->x.h * d->x.w;
 
-						if (iy < 0 || iy >= d->h || ix < 0 || ix >= d->w)
+						if (iy < 0 || iy >= d->x.h || ix < 0 || ix >= d->x.w)
 							continue;
-						if (best < 0 || (!isnan(plane[best]) && !(plane[iy * d->w + ix] <= plane[best])))
-							best = iy * d->w + ix;
+						if (best < 0 ||
+						    (!isnan(plane[best]) && !(plane[iy * d->x.w + ix] <= plane[best])))
+							best = iy * d->x.w + ix;
 					}
-				y[out] = best < 0 ? 0 : x[p * d->h * d->w + best];
+				y[out] = best < 0 ? 0 : x[p * d->x.h * d->x.w + best];
 				index[out] = (int32_t)best;
 			}
 	return 0;
 }
 
-int ref_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, const float *dy, const int32_t *index, float *dx,
+int ref_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, const void *pdy, const int32_t *index, void *pdx,
 			 bool acc)
 {
-	int64_t plane = d->h * d->w;
+	const float *dy = pdy;
+	float *dx = pdx;
+	int err = pool_desc_check(&ref_limits, "maxpool_backward", d);
+	int64_t plane = d->x.h * d->x.w;
 
-	for (int64_t i = 0; !acc && i < d->n * d->c * plane; i++)
+	if (err)
+		return err;
+	for (int64_t i = 0; !acc && i < d->x.n * d->x.c * plane; i++)
 		dx[i] = 0;
-	for (int64_t i = 0; i < d->n * d->c * d->oh * d->ow; i++)
+	for (int64_t i = 0; i < d->x.n * d->x.c * d->y.h * d->y.w; i++)
 		if (index[i] >= 0)
-			dx[i / (d->oh * d->ow) * plane + index[i]] += dy[i];
+			dx[i / (d->y.h * d->y.w) * plane + index[i]] += dy[i];
 	return 0;
 }
 
-int ref_avgpool_forward(struct dn_stream *st, int64_t rows, int64_t hw, const float *x, float *y)
+int ref_avgpool_forward(struct dn_stream *st, const struct dn_tensor *t, const void *px, void *py)
 {
+	const float *x = px;
+	float *y = py;
+	const int64_t rows = t->n * t->c, hw = dn_tensor_plane(t);
+	int err = tensor_check(&ref_limits, "avgpool_forward", t);
+
+	if (err)
+		return err;
 	for (int64_t r = 0; r < rows; r++) {
 		double sum = 0;
 
@@ -270,8 +336,15 @@ int ref_avgpool_forward(struct dn_stream *st, int64_t rows, int64_t hw, const fl
 	return 0;
 }
 
-int ref_avgpool_backward(struct dn_stream *st, int64_t rows, int64_t hw, const float *dy, float *dx, bool acc)
+int ref_avgpool_backward(struct dn_stream *st, const struct dn_tensor *t, const void *pdy, void *pdx, bool acc)
 {
+	const float *dy = pdy;
+	float *dx = pdx;
+	const int64_t rows = t->n * t->c, hw = dn_tensor_plane(t);
+	int err = tensor_check(&ref_limits, "avgpool_backward", t);
+
+	if (err)
+		return err;
 	for (int64_t i = 0; i < rows * hw; i++)
 		dx[i] = (acc ? dx[i] : 0) + (float)((double)dy[i / hw] / (double)hw);
 	return 0;
@@ -286,10 +359,13 @@ static float dropout_factor(const struct dn_dropout_key *k, const struct dn_numb
 	return r[j % 4] * 0x1p-32 >= (double)k->probability ? (float)(1 / (1 - (double)k->probability)) : 0;
 }
 
-int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
-			int64_t per_image, const float *x, float *y)
+int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num,
+			const struct dn_tensor *t, const void *px, void *py)
 {
-	int err = dropout_key_check(k);
+	const float *x = px;
+	float *y = py;
+	const int64_t n = t->n, per_image = t->c * t->h * t->w;
+	int err = dropout_check(&ref_limits, "dropout_forward", k, t);
 
 	for (int64_t i = 0; !err && i < n * per_image; i++) {
 		float f = dropout_factor(k, num, per_image, i);
@@ -299,10 +375,13 @@ int ref_dropout_forward(struct dn_stream *st, const struct dn_dropout_key *k, co
 	return err;
 }
 
-int ref_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num, int64_t n,
-			 int64_t per_image, const float *dy, float *dx, bool acc)
+int ref_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, const struct dn_numbers *num,
+			 const struct dn_tensor *t, const void *pdy, void *pdx, bool acc)
 {
-	int err = dropout_key_check(k);
+	const float *dy = pdy;
+	float *dx = pdx;
+	const int64_t n = t->n, per_image = t->c * t->h * t->w;
+	int err = dropout_check(&ref_limits, "dropout_backward", k, t);
 
 	for (int64_t i = 0; !err && i < n * per_image; i++) {
 		float f = dropout_factor(k, num, per_image, i), g = f != 0 ? dy[i] * f : 0;
@@ -312,76 +391,100 @@ int ref_dropout_backward(struct dn_stream *st, const struct dn_dropout_key *k, c
 	return err;
 }
 
-int ref_softmax(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, float *y)
+int ref_softmax_create(struct dn_device *dev, const struct dn_softmax_desc *d, struct dn_softmax **out)
 {
-	for (int64_t r = 0; r < rows; r++) {
-		double max = -INFINITY, sum = 0;
-
-		for (int64_t i = 0; i < cols; i++)
-			max = x[r * cols + i] > max ? x[r * cols + i] : max;
-		for (int64_t i = 0; i < cols; i++)
-			sum += exp((x[r * cols + i] - max) / temperature);
-		for (int64_t i = 0; i < cols; i++)
-			y[r * cols + i] = (float)(exp((x[r * cols + i] - max) / temperature) / sum);
-	}
-	return 0;
+	return softmax_create(&ref_limits, d, out);
 }
 
-int ref_softmax_loss(struct dn_stream *st, int64_t rows, int64_t cols, float temperature, const float *x, const float *t,
-		     double *loss)
+/* first element of image @i at point @p */
+static int64_t softmax_at(const struct dn_softmax *sm, int64_t i, int64_t p)
 {
-	*loss = 0;
-	for (int64_t r = 0; r < rows; r++)
-		for (int64_t k = 0; k < cols; k++) {
-			long double sum = 0;
-
-			if (t[r * cols + k] == 0 || t[r * cols + k] == DN_IGNORE)
-				continue;
-			for (int64_t i = 0; i < cols; i++)
-				if (i != k)
-					sum += expl(((long double)x[r * cols + i] - x[r * cols + k]) / temperature);
-			*loss += (double)log1pl(sum);
-		}
-	return 0;
+	return i * sm->x.c * dn_tensor_plane(&sm->x) + p;
 }
 
-int ref_softmax_groups(struct dn_stream *st, const struct dn_softmax_desc *d, const float *x, float *y)
+int ref_softmax_forward(struct dn_stream *st, const struct dn_softmax *sm, const void *px, void *py)
 {
-	int err = softmax_desc_check(d);
+	const float *x = px;
+	float *y = py;
+	const int64_t hw = dn_tensor_plane(&sm->x);
 
-	for (int64_t i = 0; !err && i < d->n * d->hw; i++)
-		for (int g = 0; g < d->n_groups; g++) {
-			int64_t from = d->group_at ? d->group_at[g] : g * (d->c / d->n_groups);
-			int64_t to = d->group_at ? d->group_at[g + 1] : (g + 1) * (d->c / d->n_groups);
-			int64_t at = i / d->hw * d->c * d->hw + i % d->hw;
+	for (int64_t i = 0; i < sm->x.n * hw; i++)
+		for (int g = 0; g < sm->n_groups; g++) {
+			int64_t from = softmax_group(sm, g), to = softmax_group(sm, g + 1), at = softmax_at(sm, i / hw, i % hw);
 			double max = -INFINITY, sum = 0;
 
 			for (int64_t k = from; k < to; k++)
-				max = x[at + k * d->hw] > max ? x[at + k * d->hw] : max;
+				max = x[at + k * hw] > max ? x[at + k * hw] : max;
 			for (int64_t k = from; k < to; k++)
-				sum += exp((x[at + k * d->hw] - max) / d->temperature);
+				sum += exp((x[at + k * hw] - max) / sm->temperature);
 			for (int64_t k = from; k < to; k++)
-				y[at + k * d->hw] = (float)(exp((x[at + k * d->hw] - max) / d->temperature) / sum);
+				y[at + k * hw] = (float)(exp((x[at + k * hw] - max) / sm->temperature) / sum);
 		}
-	return err;
+	return 0;
 }
 
-int ref_tree_truth(struct dn_stream *st, const struct dn_tree_desc *d, int64_t n, const float *t, float *out)
+/* -log of the softmax of channel @k among [from, to) */
+static double log_loss(const struct dn_softmax *sm, const float *x, int64_t from, int64_t to, int64_t k)
 {
-	for (int64_t i = 0; i < n; i++) {
-		float *o = out + i * d->c;
+	const int64_t hw = dn_tensor_plane(&sm->x);
+	long double sum = 0;
 
-		for (int64_t k = 0; k < d->c; k++)
-			o[k] = t[i * d->c + k];
-		for (int64_t k = 0; k < d->c; k++)
-			for (int32_t p = d->parent[k]; t[i * d->c + k] > 0 && p >= 0; p = d->parent[p])
+	for (int64_t i = from; i < to; i++)
+		if (i != k)
+			sum += expl(((long double)x[i * hw] - x[k * hw]) / sm->temperature);
+	return (double)log1pl(sum);
+}
+
+int ref_softmax_loss(struct dn_stream *st, const struct dn_softmax *sm, const void *px, const struct dn_tensor *t,
+		     const void *truth, double *loss)
+{
+	const float *x = px, *number = truth;
+	const int32_t *class = truth;
+	const int64_t hw = dn_tensor_plane(&sm->x);
+	int err = softmax_truth_check(sm, "softmax_loss", t);
+
+	if (err)
+		return err;
+	*loss = 0;
+	for (int64_t i = 0; i < sm->x.n * hw; i++)
+		for (int g = 0; g < sm->n_groups; g++) {
+			int64_t from = softmax_group(sm, g), to = softmax_group(sm, g + 1), at = softmax_at(sm, i / hw, i % hw);
+
+			if (t->type == DN_I32) {
+				int32_t k = class[(i / hw * sm->n_groups + g) * hw + i % hw];
+
+				if (k < -1 || k >= to - from)
+					*loss = NAN;
+				else if (k >= 0)
+					*loss += log_loss(sm, x + at, from, to, from + k);
+				continue;
+			}
+			for (int64_t k = from; k < to; k++)
+				if (number[at + k * hw] != 0 && number[at + k * hw] != DN_IGNORE)
+					*loss += log_loss(sm, x + at, from, to, k);
+		}
+	return 0;
+}
+
+int ref_tree_truth(struct dn_stream *st, const struct dn_softmax *sm, const void *truth, void *out)
+{
+	if (!sm->parent)
+		return dn_fail(-EINVAL, "tree_truth: a softmax without a tree");
+	for (int64_t i = 0; i < sm->x.n; i++) {
+		const float *t = (const float *)truth + i * sm->x.c;
+		float *o = (float *)out + i * sm->x.c;
+
+		for (int64_t k = 0; k < sm->x.c; k++)
+			o[k] = t[k];
+		for (int64_t k = 0; k < sm->x.c; k++)
+			for (int32_t p = sm->parent[k]; t[k] > 0 && p >= 0; p = sm->parent[p])
 				o[p] = 1;
-		for (int g = 0; g < d->n_groups; g++) {
+		for (int g = 0; g < sm->n_groups; g++) {
 			bool any = false;
 
-			for (int32_t k = d->group_at[g]; k < d->group_at[g + 1]; k++)
+			for (int32_t k = sm->group_at[g]; k < sm->group_at[g + 1]; k++)
 				any |= o[k] > 0;
-			for (int32_t k = d->group_at[g]; !any && k < d->group_at[g + 1]; k++)
+			for (int32_t k = sm->group_at[g]; !any && k < sm->group_at[g + 1]; k++)
 				o[k] = DN_IGNORE;
 		}
 	}
@@ -426,18 +529,50 @@ static double cost_at(enum dn_cost kind, float p, float t, float *delta)
 	}
 }
 
-int ref_cost(struct dn_stream *st, enum dn_cost kind, int64_t n, const float *p, const float *t, float *delta, double *loss)
+/* of element @i; false: its class is none */
+static bool target_at(const struct dn_tensor *p, const struct dn_tensor *t, const void *truth, int64_t i, float *out)
 {
-	double sum = 0;
+	int64_t hw = dn_tensor_plane(p), each = p->c / t->c, k = i / hw % p->c;
+	int32_t class;
 
-	for (int64_t i = 0; i < n; i++)
-		sum += cost_at(kind, p[i], t[i], &delta[i]);
-	*loss = sum;
-	return 0;
+	if (t->type != DN_I32) {
+		*out = ((const float *)truth)[i];
+		return true;
+	}
+	class = ((const int32_t *)truth)[(i / (hw * p->c) * t->c + k / each) * hw + i % hw];
+	*out = class == k % each;
+	return class >= -1 && class < each;
 }
 
-int ref_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const float *x, float *y)
+int ref_cost(struct dn_stream *st, enum dn_cost kind, const struct dn_tensor *p, const void *px, const struct dn_tensor *t,
+	     const void *truth, void *pdelta, double *loss)
 {
+	const float *x = px;
+	float *delta = pdelta;
+	int err = truth_check(&ref_limits, "cost", p, t);
+	double sum = 0;
+
+	for (int64_t i = 0; !err && i < dn_tensor_count(p); i++) {
+		float target;
+		bool known = target_at(p, t, truth, i, &target);
+
+		sum += known ? cost_at(kind, x[i], target, &delta[i]) : NAN;
+		if (!known)
+			delta[i] = NAN;
+	}
+	if (!err)
+		*loss = sum;
+	return err;
+}
+
+int ref_binarize(struct dn_stream *st, enum dn_type type, int64_t rows, int64_t n, bool mean, const void *px, void *py)
+{
+	const float *x = px;
+	float *y = py;
+	int err = type_check(&ref_limits, "binarize", type);
+
+	if (err)
+		return err;
 	for (int64_t r = 0; r < rows; r++) {
 		double sum = 0;
 
@@ -449,16 +584,28 @@ int ref_binarize(struct dn_stream *st, int64_t rows, int64_t n, bool mean, const
 	return 0;
 }
 
-int ref_axpby(struct dn_stream *st, int64_t n, float alpha, const float *x, float beta, float *y)
+int ref_axpby(struct dn_stream *st, enum dn_type type, int64_t n, float alpha, const void *px, float beta, void *py)
 {
+	const float *x = px;
+	float *y = py;
+	int err = type_check(&ref_limits, "axpby", type);
+
+	if (err)
+		return err;
 	for (int64_t i = 0; i < n; i++)
 		y[i] = beta == 0 ? alpha * x[i] : alpha * x[i] + beta * y[i];
 	return 0;
 }
 
-int ref_copy_rows(struct dn_stream *st, int64_t rows, int64_t n, const float *src, int64_t src_stride, float *dst,
-		  int64_t dst_stride, bool acc)
+int ref_copy_rows(struct dn_stream *st, enum dn_type type, int64_t rows, int64_t n, const void *psrc, int64_t src_stride,
+		  void *pdst, int64_t dst_stride, bool acc)
 {
+	const float *src = psrc;
+	float *dst = pdst;
+	int err = type_check(&ref_limits, "copy_rows", type);
+
+	if (err)
+		return err;
 	for (int64_t r = 0; r < rows; r++)
 		for (int64_t i = 0; i < n; i++)
 			dst[r * dst_stride + i] = (acc ? dst[r * dst_stride + i] : 0) + src[r * src_stride + i];
@@ -468,44 +615,52 @@ int ref_copy_rows(struct dn_stream *st, int64_t rows, int64_t n, const float *sr
 /* visits the overlap: @out indexes the direct input's shape, @in the source's */
 static bool shortcut_at(const struct dn_shortcut_desc *d, int64_t i, int64_t *in)
 {
-	int64_t stride = d->w1 / d->w2 > 1 ? d->w1 / d->w2 : 1, sample = d->w2 / d->w1 > 1 ? d->w2 / d->w1 : 1;
-	int64_t x = i % d->w2, y = i / d->w2 % d->h2, c = i / (d->w2 * d->h2) % d->c2, n = i / (d->w2 * d->h2 * d->c2);
-	int64_t min_w = d->w1 < d->w2 ? d->w1 : d->w2, min_h = d->h1 < d->h2 ? d->h1 : d->h2;
+	int64_t stride = d->src.w / d->y.w > 1 ? d->src.w / d->y.w : 1, sample = d->y.w / d->src.w > 1 ? d->y.w / d->src.w : 1;
+	int64_t x = i % d->y.w, y = i / d->y.w % d->y.h, c = i / (d->y.w * d->y.h) % d->y.c, n = i / (d->y.w * d->y.h * d->y.c);
+	int64_t min_w = d->src.w < d->y.w ? d->src.w : d->y.w, min_h = d->src.h < d->y.h ? d->src.h : d->y.h;
 
-	if (x % sample || y % sample || x / sample >= min_w || y / sample >= min_h || c >= d->c1)
+	if (x % sample || y % sample || x / sample >= min_w || y / sample >= min_h || c >= d->src.c)
 		return false;
-	*in = ((n * d->c1 + c) * d->h1 + y / sample * stride) * d->w1 + x / sample * stride;
+	*in = ((n * d->src.c + c) * d->src.h + y / sample * stride) * d->src.w + x / sample * stride;
 	return true;
 }
 
-int ref_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *direct, const float *src, float *y)
+int ref_shortcut_forward(struct dn_stream *st, const struct dn_shortcut_desc *d, const void *pdirect, const void *psrc, void *py)
 {
-	int err = shortcut_desc_check(d);
+	const float *direct = pdirect, *src = psrc;
+	float *y = py;
+	int err = shortcut_desc_check(&ref_limits, "shortcut_forward", d);
 	int64_t in;
 
-	for (int64_t i = 0; !err && i < d->n * d->c2 * d->h2 * d->w2; i++)
+	for (int64_t i = 0; !err && i < d->y.n * d->y.c * d->y.h * d->y.w; i++)
 		y[i] = shortcut_at(d, i, &in) ? d->alpha * direct[i] + d->beta * src[in] : direct[i];
 	return err;
 }
 
-int ref_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_desc *d, const float *dy, float *dsrc, bool acc)
+int ref_shortcut_backward_src(struct dn_stream *st, const struct dn_shortcut_desc *d, const void *pdy, void *pdsrc, bool acc)
 {
-	int err = shortcut_desc_check(d);
+	const float *dy = pdy;
+	float *dsrc = pdsrc;
+	int err = shortcut_desc_check(&ref_limits, "shortcut_backward_src", d);
 	int64_t in;
 
-	for (int64_t i = 0; !err && !acc && i < d->n * d->c1 * d->h1 * d->w1; i++)
+	for (int64_t i = 0; !err && !acc && i < d->y.n * d->src.c * d->src.h * d->src.w; i++)
 		dsrc[i] = 0;
-	for (int64_t i = 0; !err && i < d->n * d->c2 * d->h2 * d->w2; i++)
+	for (int64_t i = 0; !err && i < d->y.n * d->y.c * d->y.h * d->y.w; i++)
 		if (shortcut_at(d, i, &in))
 			dsrc[in] += d->beta * dy[i];
 	return err;
 }
 
-int ref_sgd(struct dn_stream *st, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w, float *v,
-	    const float *g)
+int ref_sgd(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_sgd *o, const struct dn_numbers *num, float *w,
+	    float *v, const void *pg)
 {
+	const float *g = pg;
+	int err = type_check(&ref_limits, "sgd", type);
 	const struct sgd_factors f = sgd_factors(o, num);
 
+	if (err)
+		return err;
 	for (int64_t i = 0; i < n; i++) {
 		v[i] = f.momentum * v[i] + f.factor * g[i] - f.decay * w[i];
 		w[i] += f.rate * v[i];
@@ -513,11 +668,15 @@ int ref_sgd(struct dn_stream *st, int64_t n, const struct dn_sgd *o, const struc
 	return 0;
 }
 
-int ref_adam(struct dn_stream *st, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w, float *m, float *v,
-	     const float *g)
+int ref_adam(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w,
+	     float *m, float *v, const void *pg)
 {
+	const float *g = pg;
+	int err = type_check(&ref_limits, "adam", type);
 	const struct adam_factors f = adam_factors(o, num);
 
+	if (err)
+		return err;
 	for (int64_t i = 0; i < n; i++) {
 		float u = f.scale * g[i] - f.decay * w[i];
 
@@ -528,33 +687,37 @@ int ref_adam(struct dn_stream *st, int64_t n, const struct dn_adam *o, const str
 	return 0;
 }
 
-static float tree(int n_parts, const float *const *parts, int64_t i)
+static float tree(const struct dn_parts *parts, int first, int n, int64_t i)
 {
 	int left = 1;
 
-	if (n_parts == 1)
-		return parts[0][i];
-	while (left * 2 < n_parts)
+	if (n == 1)
+		return part_of(parts, first)[i];
+	while (left * 2 < n)
 		left *= 2;
-	return tree(left, parts, i) + tree(n_parts - left, parts + left, i);
+	return tree(parts, first, left, i) + tree(parts, first + left, n - left, i);
 }
 
-int ref_sum_tree(struct dn_stream *st, int64_t n, int n_parts, const float *const *parts, float *out, bool acc)
+int ref_sum_tree(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc)
 {
-	if (n_parts < 1)
-		return dn_fail(-EINVAL, "sum over %d parts, must be at least 1", n_parts);
-	for (int64_t i = 0; i < n; i++) {
-		float sum = tree(n_parts, parts, i);
+	int err = parts_check(&ref_limits, parts);
+
+	for (int64_t i = 0; i < n && !err; i++) {
+		float sum = tree(parts, 0, parts->n, i);
 
 		out[i] = acc ? out[i] + sum : sum;
 	}
-	return 0;
+	return err;
 }
 
-int ref_count_nonfinite(struct dn_stream *st, int64_t n, const float *x, int64_t *count)
+int ref_count_nonfinite(struct dn_stream *st, enum dn_type type, int64_t n, const void *px, int64_t *count)
 {
+	const float *x = px;
+	int err = type_check(&ref_limits, "count_nonfinite", type);
 	int64_t bad = 0;
 
+	if (err)
+		return err;
 	for (int64_t i = 0; i < n; i++)
 		bad += !isfinite(x[i]);
 	*count = bad;

@@ -1,10 +1,13 @@
 /* The ref table: plain loops for every op over the CPU's streams; slow on purpose, the oracle for tests. */
 #include <errno.h>
 #include "backend/backend_priv.h"
+#include "backend/host/softmax.h"
 #include "backend/host/stream.h"
 #include "backend/ref/ref_priv.h"
 
 static int ref_open(const struct dn_device_desc *desc, struct dn_device **out);
+
+const struct op_limits ref_limits = { .backend = "ref", .types = 1u << DN_F32, .layouts = 1u << DN_NCHW };
 
 static void ref_close(struct dn_device *dev)
 {
@@ -70,9 +73,10 @@ const struct dn_backend dn_backend_ref = {
 	.avgpool_backward = ref_avgpool_backward,
 	.dropout_forward = ref_dropout_forward,
 	.dropout_backward = ref_dropout_backward,
-	.softmax = ref_softmax,
+	.softmax_create = ref_softmax_create,
+	.softmax_destroy = softmax_destroy,
+	.softmax_forward = ref_softmax_forward,
 	.softmax_loss = ref_softmax_loss,
-	.softmax_groups = ref_softmax_groups,
 	.tree_truth = ref_tree_truth,
 	.cost = ref_cost,
 	.axpby = ref_axpby,

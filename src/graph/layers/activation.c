@@ -4,15 +4,15 @@
 #include "graph/layers/layers_priv.h"
 
 struct logistic {
-	float *scratch; /* t - p of a pass that does not learn */
+	void *scratch; /* t - p of a pass that does not learn */
 };
 
 static int act_of_x(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct dn_backend *be = l->net->dev->be;
-	int err = be->copy(l->net->compute, l->output, dn_layer_x(l, pass, 0), sizeof(float) * (size_t)(l->batch * l->outputs));
+	int err = be->copy(l->net->compute, l->output, dn_layer_x(l, pass, 0), l->out.bytes);
 
-	return err ? err : be->bias_act(l->net->compute, l->batch, l->outputs, 1, l->output, NULL, l->act);
+	return err ? err : be->bias_act(l->net->compute, &l->out, l->output, NULL, l->act);
 }
 
 static const struct dn_key_rule keys[] = {

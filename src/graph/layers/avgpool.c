@@ -12,15 +12,15 @@ static int avgpool_setup(struct dn_layer *l, struct dn_section *s)
 
 static int avgpool_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
-	return l->net->dev->be->avgpool_forward(l->net->compute, l->batch * l->c, l->w * l->h, dn_layer_x(l, pass, 0), l->output);
+	return l->net->dev->be->avgpool_forward(l->net->compute, &l->in, dn_layer_x(l, pass, 0), l->output);
 }
 
 static int avgpool_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
-	return dx ? l->net->dev->be->avgpool_backward(l->net->compute, l->batch * l->c, l->w * l->h, l->delta, dx, acc) : 0;
+	return dx ? l->net->dev->be->avgpool_backward(l->net->compute, &l->in, l->delta, dx, acc) : 0;
 }
 
 const struct dn_layer_ops avgpool_layer = {

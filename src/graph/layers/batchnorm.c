@@ -37,7 +37,7 @@ static int batchnorm_forward(struct dn_layer *l, const struct dn_pass *pass)
 static int batchnorm_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
 	return norm_backward(l->priv, l, dn_layer_x(l, pass, 0), l->delta, dx, acc);
 }

@@ -13,11 +13,6 @@ struct l2norm {
 	float *norm; /* [n, hw] */
 };
 
-static int64_t pixels(const struct dn_layer *l)
-{
-	return l->out_w * l->out_h;
-}
-
 static const struct dn_key_rule keys[] = {
 	{ "alpha", DN_KEY_FLOAT, "1e-4", .help = "factor of the sum" },
 	{ "beta", DN_KEY_FLOAT, ".75", .help = "exponent" },
@@ -31,7 +26,6 @@ static int lrn_setup(struct dn_layer *l, struct dn_section *s)
 	struct lrn *n = layer_priv(l, sizeof(*n));
 	double alpha, beta, kappa;
 	int64_t size;
-	size_t bytes;
 	int err = n ? dn_key_float(s, "alpha", &alpha) : -ENOMEM;
 
 	if (!err)
@@ -44,20 +38,16 @@ static int lrn_setup(struct dn_layer *l, struct dn_section *s)
 		err = dn_layer_need(l, lrn_forward);
 	if (!err)
 		err = layer_same_out(l);
-	if (!err)
-		err = layer_bytes(l->batch * l->outputs, &bytes);
 	if (err)
 		return err;
 	n->desc = (struct dn_lrn_desc){
-		.n = l->batch,
-		.c = l->c,
-		.hw = pixels(l),
+		.x = l->out,
 		.size = size,
 		.alpha = (float)alpha,
 		.beta = (float)beta,
 		.kappa = (float)kappa,
 	};
-	return dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
+	return dn_layer_buffer(l, l->out.bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
 }
 
 static int lrn_forward(struct dn_layer *l, const struct dn_pass *pass)
@@ -71,7 +61,7 @@ static int lrn_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct lrn *n = l->priv;
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
 	return dx ? l->net->dev->be->lrn_backward(l->net->compute, &n->desc, dn_layer_x(l, pass, 0), n->norm, l->delta, dx, acc)
 		  : 0;
@@ -86,7 +76,7 @@ static int l2norm_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = layer_same_out(l);
 	if (!err)
-		err = layer_bytes(l->batch * pixels(l), &bytes);
+		err = layer_bytes(l->batch * dn_tensor_plane(&l->out), &bytes);
 	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
 }
 
@@ -94,20 +84,18 @@ static int l2norm_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct l2norm *n = l->priv;
 
-	return l->net->dev->be->l2norm_forward(l->net->compute, l->batch, l->c, pixels(l), dn_layer_x(l, pass, 0), n->norm,
-					       l->output);
+	return l->net->dev->be->l2norm_forward(l->net->compute, &l->out, dn_layer_x(l, pass, 0), n->norm, l->output);
 }
 
 static int l2norm_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct l2norm *n = l->priv;
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
 	if (!dx)
 		return 0;
-	return l->net->dev->be->l2norm_backward(l->net->compute, l->batch, l->c, pixels(l), l->output, n->norm, l->delta, dx,
-						acc);
+	return l->net->dev->be->l2norm_backward(l->net->compute, &l->out, l->output, n->norm, l->delta, dx, acc);
 }
 
 const struct dn_layer_ops lrn_layer = {

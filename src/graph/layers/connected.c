@@ -9,8 +9,8 @@ struct connected {
 	struct dn_param *biases, *weights;
 	bool batch_norm;
 	struct layer_norm norm;
-	float *z;   /* [n, outputs] before the normalisation, NULL: output (backward not needed) */
-	float *pre; /* [n, outputs] before the activation, NULL: output */
+	void *z;   /* [n, outputs] before the normalisation, NULL: output (backward not needed) */
+	void *pre; /* [n, outputs] before the activation, NULL: output */
 };
 
 static const struct dn_key_rule keys[] = {
@@ -74,15 +74,15 @@ static int connected_forward(struct dn_layer *l, const struct dn_pass *pass)
 	struct connected *cn = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	float *y = cn->pre ? cn->pre : l->output;
-	float *z = cn->z ? cn->z : y;
-	int err = be->gemm(st, false, true, l->batch, l->outputs, l->inputs, 1, dn_layer_x(l, pass, 0), l->inputs,
-			   cn->weights->value, l->inputs, 0, z, l->outputs);
+	void *y = cn->pre ? cn->pre : l->output;
+	void *z = cn->z ? cn->z : y;
+	const struct dn_gemm_desc d = dn_gemm_dense(false, true, l->batch, l->outputs, l->inputs, 0);
+	int err = be->gemm(st, &d, dn_layer_x(l, pass, 0), cn->weights->value, z);
 
 	if (!err && cn->batch_norm)
 		err = norm_forward(&cn->norm, l, pass, z, y);
 	else if (!err)
-		err = be->bias_act(st, l->batch, l->outputs, 1, z, cn->biases->value, layer_act_inside(l));
+		err = be->bias_act(st, &l->out, z, cn->biases->value, layer_act_inside(l));
 	return err ? err : layer_act_forward(l, cn->pre);
 }
 
@@ -92,19 +92,19 @@ static int connected_backward(struct dn_layer *l, const struct dn_pass *pass)
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
+	const struct dn_gemm_desc dw = dn_gemm_dense(true, false, l->outputs, l->inputs, l->batch, dn_layer_adds(l) ? 1 : 0);
+	const struct dn_gemm_desc back = dn_gemm_dense(false, false, l->batch, l->inputs, l->outputs, acc ? 1 : 0);
 	int err = layer_act_backward(l, cn->pre);
 
 	if (!err && cn->batch_norm)
 		err = norm_backward(&cn->norm, l, cn->z, l->delta, l->delta, false);
 	else if (!err)
-		err = be->bias_backward(st, l->batch, l->outputs, 1, l->delta, cn->biases->grad);
+		err = be->bias_backward(st, &l->out, l->delta, cn->biases->grad, dn_layer_adds(l));
 	if (!err)
-		err = be->gemm(st, true, false, l->outputs, l->inputs, l->batch, 1, l->delta, l->outputs, dn_layer_x(l, pass, 0),
-			       l->inputs, 0, cn->weights->grad, l->inputs);
+		err = be->gemm(st, &dw, l->delta, dn_layer_x(l, pass, 0), cn->weights->grad);
 	if (!err && dx)
-		err = be->gemm(st, false, false, l->batch, l->inputs, l->outputs, 1, l->delta, l->outputs, cn->weights->value,
-			       l->inputs, acc ? 1 : 0, dx, l->inputs);
+		err = be->gemm(st, &back, l->delta, cn->weights->value, dx);
 	return err;
 }
 

@@ -12,10 +12,10 @@ struct conv {
 	struct dn_param *biases, *weights;
 	bool batch_norm;
 	struct layer_norm norm;
-	float *z;	   /* [n, k, oh, ow] before the normalisation, NULL: output (backward not needed) */
-	float *pre;	   /* [n, k, oh, ow] before the activation, NULL: output */
+	void *z;	   /* [n, k, oh, ow] before the normalisation, NULL: output (backward not needed) */
+	void *pre;	   /* [n, k, oh, ow] before the activation, NULL: output */
 	bool binary, xnor; /* weights, weights and input are binarised in forward; backward uses the real ones */
-	float *binary_w, *binary_x;
+	void *binary_w, *binary_x;
 	void *packed; /* constant weights in the library's layout */
 	uint64_t packed_version;
 	bool packed_valid;
@@ -60,7 +60,7 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 	struct conv *cv = l->priv;
 	struct dn_conv_desc *d = &cv->desc;
 	int64_t pad, padding, sx, sy, norm, flip, binary, xnor;
-	int err = dn_key_int(s, "filters", &d->k);
+	int err = dn_key_int(s, "filters", &d->y.c);
 
 	if (!err)
 		err = dn_key_int(s, "size", &d->size);
@@ -95,9 +95,9 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 				       "stride_x=%lld stride_y=%lld: different strides are not supported in "
 				       "this version",
 				       (long long)sx, (long long)sy);
-	if (l->numload > d->k)
+	if (l->numload > d->y.c)
 		return dn_section_fail(s, "numload", -EINVAL, "numload=%lld is more than filters=%lld", (long long)l->numload,
-				       (long long)d->k);
+				       (long long)d->y.c);
 	d->stride = sx;
 	d->pad = pad ? d->dilation * (d->size / 2) : padding;
 	cv->batch_norm = norm;
@@ -117,26 +117,24 @@ static int conv_shape(struct dn_layer *l, struct dn_section *s)
 		return dn_section_fail(s, "size", -EOVERFLOW,
 				       "layer %d: filters of %lld x %lld x %lld are more than 2^40 elements", l->index,
 				       (long long)d->size, (long long)d->size, (long long)l->c);
-	if (l->c % d->groups || d->k % d->groups)
+	if (l->c % d->groups || d->y.c % d->groups)
 		return dn_section_fail(s, "groups", -EINVAL,
 				       "groups=%lld does not divide both the %lld input channels and "
 				       "filters=%lld",
-				       (long long)d->groups, (long long)l->c, (long long)d->k);
+				       (long long)d->groups, (long long)l->c, (long long)d->y.c);
 	if (l->w + 2 * d->pad < reach || l->h + 2 * d->pad < reach)
 		return dn_section_fail(s, "size", -EINVAL,
 				       "layer %d: a kernel of %lld (size %lld, dilation %lld) is larger than the "
 				       "padded input of %lld x %lld",
 				       l->index, (long long)reach, (long long)d->size, (long long)d->dilation,
 				       (long long)(l->w + 2 * d->pad), (long long)(l->h + 2 * d->pad));
-	err = dn_layer_set_out(l, (l->w + 2 * d->pad - reach) / d->stride + 1, (l->h + 2 * d->pad - reach) / d->stride + 1, d->k);
+	err = dn_layer_set_out(l, (l->w + 2 * d->pad - reach) / d->stride + 1, (l->h + 2 * d->pad - reach) / d->stride + 1,
+			       d->y.c);
 	if (err)
 		return err;
-	d->n = l->batch;
-	d->c = l->c;
-	d->h = l->h;
-	d->w = l->w;
-	d->oh = l->out_h;
-	d->ow = l->out_w;
+	d->x = l->in;
+	d->y = l->out;
+	d->weights = DN_F32;
 	return 0;
 }
 
@@ -144,21 +142,22 @@ static int conv_params(struct dn_layer *l, bool flipped)
 {
 	struct conv *cv = l->priv;
 	const struct dn_conv_desc *d = &cv->desc;
-	const int64_t fan_in = d->size * d->size * (d->c / d->groups);
-	const int64_t shape[4] = { d->k, d->c / d->groups, d->size, d->size };
+	const int64_t fan_in = d->size * d->size * (d->x.c / d->groups);
+	const int64_t shape[4] = { d->y.c, d->x.c / d->groups, d->size, d->size };
 	const struct dn_init init = { DN_INIT_NORMAL, sqrt(2. / (double)fan_in) };
-	int err = layer_biases(l, d->k, &cv->biases);
+	int err = layer_biases(l, d->y.c, &cv->biases);
 
 	if (!err && cv->batch_norm)
-		err = norm_declare(&cv->norm, l, d->k, cv->biases);
+		err = norm_declare(&cv->norm, l, d->y.c, cv->biases);
 	if (!err)
 		err = dn_layer_param(l, "weights", DN_TRAINED, 4, shape, init, &cv->weights);
 	if (err)
 		return err;
 	cv->weights->decay = true;
 	if (flipped) {
-		cv->weights->file_rows = d->k;
+		cv->weights->file_rows = d->y.c;
 		cv->weights->file_cols = fan_in;
+		cv->weights->file_flipped = true;
 	}
 	if (l->outputs > INT64_MAX / 4 / fan_in)
 		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image",
@@ -180,9 +179,7 @@ static int conv_binary_setup(struct dn_layer *l)
 	if (!err)
 		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&cv->binary_w);
 	if (!err && cv->xnor)
-		err = layer_bytes(l->batch * l->inputs, &bytes);
-	if (!err && cv->xnor)
-		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&cv->binary_x);
+		err = dn_layer_buffer(l, l->in.bytes, DN_LIFE_FORWARD, false, (void **)&cv->binary_x);
 	return err;
 }
 
@@ -215,7 +212,7 @@ static int conv_setup(struct dn_layer *l, struct dn_section *s)
 	act = layer_act_inside(l);
 	cv->desc.act = cv->batch_norm ? DN_ACT_LINEAR : act;
 	if (cv->batch_norm) {
-		err = norm_setup(&cv->norm, l, cv->desc.k, l->out_w * l->out_h, act);
+		err = norm_setup(&cv->norm, l, cv->desc.y.c, l->out_w * l->out_h, act);
 		if (!err)
 			err = norm_input(l, &cv->z);
 	}
@@ -223,7 +220,8 @@ static int conv_setup(struct dn_layer *l, struct dn_section *s)
 		err = be->conv_create(l->net->dev, &cv->desc, &cv->op);
 	if (err)
 		return err;
-	l->workspace_bytes = be->conv_workspace_bytes(cv->op);
+	l->workspace_bytes = be->conv_workspace_bytes(cv->op, false);
+	l->workspace_add_bytes = be->conv_workspace_bytes(cv->op, true);
 	l->backward_reads_params = cv->batch_norm || (source >= 0 && l->net->layers[source].wants_delta);
 	return cv->binary ? 0 : dn_layer_packed(l, be->conv_packed_bytes(cv->op), &cv->packed);
 }
@@ -246,17 +244,17 @@ static int conv_forward(struct dn_layer *l, const struct dn_pass *pass)
 	struct conv *cv = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	const float *x = dn_layer_x(l, pass, 0), *w = cv->weights->value;
-	float *y = cv->pre ? cv->pre : l->output;
-	float *z = cv->z ? cv->z : y;
+	const void *x = dn_layer_x(l, pass, 0), *w = cv->weights->value;
+	void *y = cv->pre ? cv->pre : l->output;
+	void *z = cv->z ? cv->z : y;
 	int err = conv_repack(l);
 
 	if (!err && cv->binary) {
-		err = be->binarize(st, cv->desc.k, cv->weights->n / cv->desc.k, true, w, cv->binary_w);
+		err = be->binarize(st, DN_F32, cv->desc.y.c, cv->weights->n / cv->desc.y.c, true, w, cv->binary_w);
 		w = cv->binary_w;
 	}
 	if (!err && cv->xnor) {
-		err = be->binarize(st, 1, l->batch * l->inputs, false, x, cv->binary_x);
+		err = be->binarize(st, l->in.type, 1, dn_tensor_count(&l->in), false, x, cv->binary_x);
 		x = cv->binary_x;
 	}
 	if (!err)
@@ -273,15 +271,15 @@ static int conv_backward(struct dn_layer *l, const struct dn_pass *pass)
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 	int err = layer_act_backward(l, cv->pre);
 
 	if (!err && cv->batch_norm)
 		err = norm_backward(&cv->norm, l, cv->z, l->delta, l->delta, false);
 	else if (!err)
-		err = be->bias_backward(st, l->batch, cv->desc.k, l->out_w * l->out_h, l->delta, cv->biases->grad);
+		err = be->bias_backward(st, &l->out, l->delta, cv->biases->grad, dn_layer_adds(l));
 	if (!err)
-		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, pass, 0), l->delta, cv->weights->grad,
+		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, pass, 0), l->delta, cv->weights->grad, dn_layer_adds(l),
 						l->net->workspace);
 	if (!err && dx)
 		err = be->conv_backward_data(st, cv->op, l->delta, cv->weights->value, dx, acc, l->net->workspace);

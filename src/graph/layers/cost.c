@@ -2,13 +2,12 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "graph/layers/layers_priv.h"
 
 struct cost {
 	enum dn_cost kind;
 	double scale;
-	float *scratch; /* delta of a pass that does not learn */
+	void *scratch; /* delta of a pass that does not learn */
 };
 
 static const struct {
@@ -40,16 +39,8 @@ static int cost_type(struct dn_section *s, enum dn_cost *out)
 	return dn_section_fail(s, "type", -EINVAL, "type=%s: unknown cost; known are sse, seg, masked, smooth, L1, wgan", type);
 }
 
-/* Darknet reads these three on a GPU only, so a net that is trained here must be told that they do nothing. */
-static int cost_without_effect(struct dn_layer *l, struct dn_section *s)
-{
-	static const char *const names[] = { "ratio", "noobj", "thresh" };
-	int err = 0;
-
-	for (int i = 0; i < DN_N(names) && !err; i++)
-		err = dn_key_no_effect(s, names[i], l->net->opt.train);
-	return err;
-}
+/* Darknet's CPU does nothing with these. */
+static const char *const gpu_only[] = { "ratio", "noobj", "thresh" };
 
 static int cost_setup(struct dn_layer *l, struct dn_section *s)
 {
@@ -59,7 +50,7 @@ static int cost_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = cost_type(s, &co->kind);
 	if (!err)
-		err = cost_without_effect(l, s);
+		err = dn_layer_no_effect(l, s, gpu_only, DN_N(gpu_only));
 	if (!err)
 		err = layer_same_out(l);
 	if (err)
@@ -67,8 +58,6 @@ static int cost_setup(struct dn_layer *l, struct dn_section *s)
 	l->truths = l->inputs;
 	l->has_cost = true;
 	l->seeds_delta = true;
-	l->passes_input = true;
-	l->no_consumer = true;
 	return layer_loss_setup(l, &co->scratch);
 }
 
@@ -88,6 +77,8 @@ const struct dn_layer_ops cost_layer = {
 	.name = "cost",
 	.summary = "a loss on the output of the layer before",
 	.keys = keys,
+	.passes_input = true,
+	.no_consumer = true,
 	.setup = cost_setup,
 	.forward = cost_forward,
 	.backward = cost_backward,

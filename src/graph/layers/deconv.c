@@ -11,8 +11,8 @@ struct deconv {
 	struct dn_param *biases, *weights;
 	bool batch_norm;
 	struct layer_norm norm;
-	float *z, *pre; /* as in conv.c */
-	float *dx;	/* [n, inputs] what is added to delta; the op overwrites */
+	void *z, *pre; /* as in conv.c */
+	void *dx;      /* [n, inputs] what is added to delta; the op overwrites */
 };
 
 static const struct dn_key_rule keys[] = {
@@ -31,7 +31,7 @@ static int deconv_keys(struct dn_layer *l, struct dn_section *s)
 	struct deconv *dc = l->priv;
 	struct dn_conv_desc *d = &dc->desc;
 	int64_t pad, padding, norm;
-	int err = dn_key_int(s, "filters", &d->c);
+	int err = dn_key_int(s, "filters", &d->x.c);
 
 	if (!err)
 		err = dn_key_int(s, "size", &d->size);
@@ -61,20 +61,17 @@ static int deconv_shape(struct dn_layer *l, struct dn_section *s)
 
 	if (!err)
 		err = dn_layer_set_out(l, (l->w - 1) * d->stride + d->size - 2 * d->pad,
-				       (l->h - 1) * d->stride + d->size - 2 * d->pad, d->c);
+				       (l->h - 1) * d->stride + d->size - 2 * d->pad, d->x.c);
 	if (err)
 		return err;
-	if (l->c > NET_MAX_COUNT / (d->size * d->size * d->c))
+	if (l->c > NET_MAX_COUNT / (d->size * d->size * d->x.c))
 		return dn_section_fail(s, "size", -EOVERFLOW,
 				       "layer %d: %lld x %lld filters of %lld x %lld are more than 2^40 "
 				       "elements",
-				       l->index, (long long)l->c, (long long)d->c, (long long)d->size, (long long)d->size);
-	d->n = l->batch;
-	d->h = l->out_h;
-	d->w = l->out_w;
-	d->k = l->c;
-	d->oh = l->h;
-	d->ow = l->w;
+				       l->index, (long long)l->c, (long long)d->x.c, (long long)d->size, (long long)d->size);
+	d->x = l->out;
+	d->y = l->in;
+	d->weights = DN_F32;
 	d->groups = 1;
 	d->dilation = 1;
 	d->act = DN_ACT_LINEAR;
@@ -86,12 +83,12 @@ static int deconv_params(struct dn_layer *l)
 {
 	struct deconv *dc = l->priv;
 	const struct dn_conv_desc *d = &dc->desc;
-	const int64_t shape[4] = { d->k, d->c, d->size, d->size };
+	const int64_t shape[4] = { d->y.c, d->x.c, d->size, d->size };
 	const double sigma = .02 * (double)(l->out_w * l->out_h) / (double)(l->w * l->h);
-	int err = layer_biases(l, d->c, &dc->biases);
+	int err = layer_biases(l, d->x.c, &dc->biases);
 
 	if (!err && dc->batch_norm)
-		err = norm_declare(&dc->norm, l, d->c, dc->biases);
+		err = norm_declare(&dc->norm, l, d->x.c, dc->biases);
 	if (!err)
 		err = dn_layer_param(l, "weights", DN_TRAINED, 4, shape, (struct dn_init){ DN_INIT_NORMAL, sigma }, &dc->weights);
 	if (err)
@@ -110,7 +107,6 @@ static int deconv_setup(struct dn_layer *l, struct dn_section *s)
 	const struct dn_backend *be = l->net->dev->be;
 	const int source = l->inputs_of[0].layer;
 	const bool give = source >= 0 && l->net->layers[source].wants_delta;
-	size_t bytes;
 	int err = dc ? deconv_keys(l, s) : -ENOMEM;
 
 	if (!err)
@@ -122,18 +118,17 @@ static int deconv_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = layer_act_setup(l, &dc->pre);
 	if (!err && dc->batch_norm)
-		err = norm_setup(&dc->norm, l, dc->desc.c, l->out_w * l->out_h, layer_act_inside(l));
+		err = norm_setup(&dc->norm, l, dc->desc.x.c, l->out_w * l->out_h, layer_act_inside(l));
 	if (!err && dc->batch_norm)
 		err = norm_input(l, &dc->z);
 	if (!err && give)
-		err = layer_bytes(l->batch * l->inputs, &bytes);
-	if (!err && give)
-		err = dn_layer_buffer(l, bytes, DN_LIFE_BACKWARD, true, (void **)&dc->dx);
+		err = dn_layer_buffer(l, l->in.bytes, DN_LIFE_BACKWARD, true, (void **)&dc->dx);
 	if (!err)
 		err = be->conv_create(l->net->dev, &dc->desc, &dc->op);
 	if (err)
 		return err;
-	l->workspace_bytes = be->conv_workspace_bytes(dc->op);
+	l->workspace_bytes = be->conv_workspace_bytes(dc->op, false);
+	l->workspace_add_bytes = be->conv_workspace_bytes(dc->op, true);
 	l->backward_reads_params = dc->batch_norm || give;
 	return 0;
 }
@@ -143,14 +138,14 @@ static int deconv_forward(struct dn_layer *l, const struct dn_pass *pass)
 	struct deconv *dc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	float *y = dc->pre ? dc->pre : l->output;
-	float *z = dc->z ? dc->z : y;
+	void *y = dc->pre ? dc->pre : l->output;
+	void *z = dc->z ? dc->z : y;
 	int err = be->conv_backward_data(st, dc->op, dn_layer_x(l, pass, 0), dc->weights->value, z, false, l->net->workspace);
 
 	if (!err && dc->batch_norm)
 		err = norm_forward(&dc->norm, l, pass, z, y);
 	else if (!err)
-		err = be->bias_act(st, l->batch, l->out_c, l->out_w * l->out_h, z, dc->biases->value, layer_act_inside(l));
+		err = be->bias_act(st, &l->out, z, dc->biases->value, layer_act_inside(l));
 	return err ? err : layer_act_forward(l, dc->pre);
 }
 
@@ -160,20 +155,20 @@ static int deconv_backward(struct dn_layer *l, const struct dn_pass *pass)
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 	int err = layer_act_backward(l, dc->pre);
 
 	if (!err && dc->batch_norm)
 		err = norm_backward(&dc->norm, l, dc->z, l->delta, l->delta, false);
 	else if (!err)
-		err = be->bias_backward(st, l->batch, l->out_c, l->out_w * l->out_h, l->delta, dc->biases->grad);
+		err = be->bias_backward(st, &l->out, l->delta, dc->biases->grad, dn_layer_adds(l));
 	if (!err)
-		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, pass, 0), dc->weights->grad,
+		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, pass, 0), dc->weights->grad, dn_layer_adds(l),
 						l->net->workspace);
 	if (err || !dx)
 		return err;
 	err = be->conv_forward(st, dc->op, l->delta, dc->weights->value, NULL, NULL, acc ? dc->dx : dx, l->net->workspace);
-	return err || !acc ? err : be->axpby(st, l->batch * l->inputs, 1, dc->dx, 1, dx);
+	return err || !acc ? err : be->axpby(st, l->in.type, dn_tensor_count(&l->in), 1, dc->dx, 1, dx);
 }
 
 static void deconv_destroy(struct dn_layer *l)

@@ -50,27 +50,24 @@ static int dropout_forward(struct dn_layer *l, const struct dn_pass *pass)
 	const struct dn_backend *be = l->net->dev->be;
 
 	if (pass->phase == DN_INFER)
-		return be->copy(l->net->compute, l->output, dn_layer_x(l, pass, 0),
-				sizeof(float) * (size_t)(l->batch * l->outputs));
-	return be->dropout_forward(l->net->compute, &key, l->net->numbers, l->batch, l->outputs, dn_layer_x(l, pass, 0),
-				   l->output);
+		return be->copy(l->net->compute, l->output, dn_layer_x(l, pass, 0), l->out.bytes);
+	return be->dropout_forward(l->net->compute, &key, l->net->numbers, &l->out, dn_layer_x(l, pass, 0), l->output);
 }
 
 static int dropout_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct dn_dropout_key key = dropout_key(l);
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
-	return dx ? l->net->dev->be->dropout_backward(l->net->compute, &key, l->net->numbers, l->batch, l->outputs, l->delta, dx,
-						      acc)
-		  : 0;
+	return dx ? l->net->dev->be->dropout_backward(l->net->compute, &key, l->net->numbers, &l->out, l->delta, dx, acc) : 0;
 }
 
 const struct dn_layer_ops dropout_layer = {
 	.name = "dropout",
 	.summary = "sets random elements to 0 while training",
 	.keys = keys,
+	.in_place = true,
 	.setup = dropout_setup,
 	.forward = dropout_forward,
 	.backward = dropout_backward,

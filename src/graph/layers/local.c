@@ -13,14 +13,14 @@
 struct local {
 	struct dn_conv_desc desc;
 	struct dn_param *biases, *weights;
-	float *pre; /* [n, k, oh, ow] before the activation, NULL: output */
+	void *pre; /* [n, k, oh, ow] before the activation, NULL: output */
 };
 
 static const struct dn_key_rule keys[] = {
 	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
 	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the window" },
 	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the window" },
-	{ "pad", DN_KEY_INT, "0", 0, 1 << 15, .help = "zeros on each side" },
+	{ "pad", DN_KEY_INT, "0", 0, 1 << 15, .help = "zeros on the left and above" },
 	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
 	{ .key = NULL },
 };
@@ -38,15 +38,14 @@ static int local_shape(struct dn_layer *l, struct dn_section *s)
 	if (!d->pad && (d->size > l->w || d->size > l->h))
 		return dn_section_fail(s, "size", -EINVAL, "layer %d: a window of %lld is larger than the input of %lld x %lld",
 				       l->index, (long long)d->size, (long long)l->w, (long long)l->h);
-	d->n = l->batch;
-	d->c = l->c;
-	d->h = l->h;
-	d->w = l->w;
-	d->ow = (d->pad ? l->w - 1 : l->w - d->size) / d->stride + 1;
-	d->oh = (d->pad ? l->h - 1 : l->h - d->size) / d->stride + 1;
 	d->groups = 1;
 	d->dilation = 1;
-	return dn_layer_set_out(l, d->ow, d->oh, d->k);
+	d->weights = DN_F32;
+	err = dn_layer_set_out(l, (d->pad ? l->w - 1 : l->w - d->size) / d->stride + 1,
+			       (d->pad ? l->h - 1 : l->h - d->size) / d->stride + 1, d->y.c);
+	d->x = l->in;
+	d->y = l->out;
+	return err;
 }
 
 static int local_params(struct dn_layer *l, struct dn_section *s)
@@ -64,7 +63,7 @@ static int local_params(struct dn_layer *l, struct dn_section *s)
 	taps = l->c * square;
 	err = layer_biases(l, l->outputs, &lo->biases);
 	if (!err)
-		err = dn_layer_param(l, "weights", DN_TRAINED, 3, (int64_t[]){ d->oh * d->ow, d->k, taps },
+		err = dn_layer_param(l, "weights", DN_TRAINED, 3, (int64_t[]){ d->y.h * d->y.w, d->y.c, taps },
 				     (struct dn_init){ DN_INIT_UNIFORM, sqrt(2. / (double)taps) }, &lo->weights);
 	if (err)
 		return err;
@@ -78,7 +77,7 @@ static int local_setup(struct dn_layer *l, struct dn_section *s)
 	struct local *lo = layer_priv(l, sizeof(*lo));
 	const int source = l->inputs_of[0].layer;
 	struct dn_conv_desc *d = lo ? &lo->desc : NULL;
-	int err = lo ? dn_key_int(s, "filters", &d->k) : -ENOMEM;
+	int err = lo ? dn_key_int(s, "filters", &d->y.c) : -ENOMEM;
 
 	if (!err)
 		err = dn_key_int(s, "size", &d->size);
@@ -106,11 +105,12 @@ static int local_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct local *lo = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
-	float *z = lo->pre ? lo->pre : l->output;
+	const struct dn_tensor flat = dn_tensor_flat(&l->out); /* a bias a point */
+	void *z = lo->pre ? lo->pre : l->output;
 	int err = be->local_forward(l->net->compute, &lo->desc, dn_layer_x(l, pass, 0), lo->weights->value, z);
 
 	if (!err)
-		err = be->bias_act(l->net->compute, l->batch, l->outputs, 1, z, lo->biases->value, layer_act_inside(l));
+		err = be->bias_act(l->net->compute, &flat, z, lo->biases->value, layer_act_inside(l));
 	return err ? err : layer_act_forward(l, lo->pre);
 }
 
@@ -119,14 +119,16 @@ static int local_backward(struct dn_layer *l, const struct dn_pass *pass)
 	struct local *lo = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
+	const struct dn_tensor flat = dn_tensor_flat(&l->out);
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 	int err = layer_act_backward(l, lo->pre);
 
 	if (!err)
-		err = be->bias_backward(st, l->batch, l->outputs, 1, l->delta, lo->biases->grad);
+		err = be->bias_backward(st, &flat, l->delta, lo->biases->grad, dn_layer_adds(l));
 	if (!err)
-		err = be->local_backward_weights(st, &lo->desc, dn_layer_x(l, pass, 0), l->delta, lo->weights->grad);
+		err = be->local_backward_weights(st, &lo->desc, dn_layer_x(l, pass, 0), l->delta, lo->weights->grad,
+						 dn_layer_adds(l));
 	if (!err && dx)
 		err = be->local_backward_data(st, &lo->desc, l->delta, lo->weights->value, dx, acc);
 	return err;

@@ -70,12 +70,8 @@ static int pool_setup(struct dn_layer *l, struct dn_section *s)
 	err = dn_layer_set_out(l, (l->w + d->pad - d->size) / d->stride + 1, (l->h + d->pad - d->size) / d->stride + 1, l->c);
 	if (err)
 		return err;
-	d->n = l->batch;
-	d->c = l->c;
-	d->h = l->h;
-	d->w = l->w;
-	d->oh = l->out_h;
-	d->ow = l->out_w;
+	d->x = l->in;
+	d->y = l->out;
 	return 0;
 }
 
@@ -88,7 +84,7 @@ static int maxpool_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = pool_setup(l, s);
 	if (!err)
-		err = dn_mul_size((size_t)(l->batch * l->outputs), sizeof(*mp->index), &bytes);
+		err = dn_mul_size((size_t)dn_tensor_count(&l->out), sizeof(*mp->index), &bytes);
 	mp = l->priv;
 	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&mp->index);
 }
@@ -104,7 +100,7 @@ static int maxpool_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct maxpool *mp = l->priv;
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
 	return dx ? l->net->dev->be->maxpool_backward(l->net->compute, &mp->desc, l->delta, mp->index, dx, acc) : 0;
 }
@@ -138,7 +134,7 @@ static int local_avg_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct maxpool *mp = l->priv;
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
 	return dx ? l->net->dev->be->local_avg_backward(l->net->compute, &mp->desc, l->delta, dx, acc) : 0;
 }

@@ -32,11 +32,11 @@ int layer_needs_image(const struct dn_layer *l)
 int layer_pass_delta(struct dn_layer *l, int k, float alpha)
 {
 	bool acc;
-	float *dx = dn_layer_dx(l, k, &acc);
+	void *dx = dn_layer_dx(l, k, &acc);
 
 	if (!dx)
 		return 0;
-	return l->net->dev->be->axpby(l->net->compute, l->batch * l->outputs, alpha, l->delta, acc ? 1 : 0, dx);
+	return l->net->dev->be->axpby(l->net->compute, l->out.type, dn_tensor_count(&l->out), alpha, l->delta, acc ? 1 : 0, dx);
 }
 
 int layer_same_out(struct dn_layer *l)
@@ -58,16 +58,10 @@ int layer_no_numload(const struct dn_layer *l)
 		       : 0;
 }
 
-int layer_act_setup(struct dn_layer *l, float **pre)
+int layer_act_setup(struct dn_layer *l, void **pre)
 {
-	size_t bytes;
-	int err;
-
 	*pre = NULL;
-	if (layer_act_inside(l) == l->act)
-		return 0;
-	err = layer_bytes(l->batch * l->outputs, &bytes);
-	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)pre);
+	return layer_act_inside(l) == l->act ? 0 : dn_layer_buffer(l, l->out.bytes, DN_LIFE_SAVED, true, pre);
 }
 
 enum dn_act layer_act_inside(const struct dn_layer *l)
@@ -75,42 +69,39 @@ enum dn_act layer_act_inside(const struct dn_layer *l)
 	return dn_act_of_input(l->act) && l->net->opt.train && !l->frozen ? DN_ACT_LINEAR : l->act;
 }
 
-int layer_act_forward(struct dn_layer *l, const float *pre)
+int layer_act_forward(struct dn_layer *l, const void *pre)
 {
 	const struct dn_backend *be = l->net->dev->be;
 	int err;
 
 	if (!pre)
 		return 0;
-	err = be->copy(l->net->compute, l->output, pre, sizeof(float) * (size_t)(l->batch * l->outputs));
-	return err ? err : be->bias_act(l->net->compute, l->batch, l->outputs, 1, l->output, NULL, l->act);
+	err = be->copy(l->net->compute, l->output, pre, l->out.bytes);
+	return err ? err : be->bias_act(l->net->compute, &l->out, l->output, NULL, l->act);
 }
 
-int layer_act_backward(struct dn_layer *l, const float *pre)
+int layer_act_backward(struct dn_layer *l, const void *pre)
 {
 	if (l->act == DN_ACT_LINEAR)
 		return 0;
-	return l->net->dev->be->act_backward(l->net->compute, l->act, l->batch * l->outputs, pre ? pre : l->output, l->delta);
+	return l->net->dev->be->act_backward(l->net->compute, &l->out, l->act, pre ? pre : l->output, l->delta);
 }
 
-int layer_loss_setup(struct dn_layer *l, float **scratch)
+int layer_loss_setup(struct dn_layer *l, void **scratch)
 {
-	size_t bytes;
 	int err = dn_layer_need(l, cost);
 
-	if (!err)
-		err = layer_bytes(l->batch * l->outputs, &bytes);
-	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)scratch);
+	return err ? err : dn_layer_buffer(l, l->out.bytes, DN_LIFE_FORWARD, false, scratch);
 }
 
-int layer_loss(struct dn_layer *l, const struct dn_pass *pass, enum dn_cost kind, const float *p, const float *t, float *scratch)
+int layer_loss(struct dn_layer *l, const struct dn_pass *pass, enum dn_cost kind, const void *p, const void *t, void *scratch)
 {
 	struct dn_net *net = l->net;
-	const int64_t n = l->batch * l->outputs;
 
 	if (layer_has_truth(l, pass))
-		return net->dev->be->cost(net->compute, kind, n, p, t ? t : pass->truth, l->delta ? l->delta : scratch, l->cost);
-	return l->delta ? net->dev->be->zero(net->compute, l->delta, sizeof(float) * (size_t)n) : 0;
+		return net->dev->be->cost(net->compute, kind, &l->out, p, &l->out, t ? t : pass->truth,
+					  l->delta ? l->delta : scratch, l->cost);
+	return l->delta ? net->dev->be->zero(net->compute, l->delta, l->out.bytes) : 0;
 }
 
 int norm_declare(struct layer_norm *nm, struct dn_layer *l, int64_t c, struct dn_param *biases)
@@ -122,6 +113,8 @@ int norm_declare(struct layer_norm *nm, struct dn_layer *l, int64_t c, struct dn
 		err = dn_layer_param(l, "rolling_mean", DN_BUFFER, 1, &c, zero, &nm->rolling_mean);
 	if (!err)
 		err = dn_layer_param(l, "rolling_variance", DN_BUFFER, 1, &c, zero, &nm->rolling_variance);
+	if (!err)
+		nm->scales->norm = nm->rolling_mean->norm = nm->rolling_variance->norm = true;
 	nm->biases = biases;
 	return err;
 }
@@ -141,26 +134,18 @@ int norm_setup(struct layer_norm *nm, struct dn_layer *l, int64_t c, int64_t hw,
 	if (o->train && !l->frozen && l->batch * hw == 1)
 		dn_warn("%s:%d: layer %d: batch normalisation over one value a channel (one image on this rank) is always 0",
 			l->section->file->path, l->section->line, l->index);
-	nm->desc = (struct dn_bn_desc){ .n = l->batch, .c = c, .hw = hw, .legacy = o->legacy_bn, .act = act };
+	nm->desc = (struct dn_bn_desc){ .x = l->out, .legacy = o->legacy_bn, .act = act };
 	err = dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)&nm->mean);
 	if (!err)
 		err = dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)&nm->variance);
 	if (!err && !nm->biases)
 		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&nm->no_bias);
-	if (!err && !nm->biases)
-		err = dn_layer_buffer(l, bytes, DN_LIFE_BACKWARD, true, (void **)&nm->no_dbias);
 	return err;
 }
 
-int norm_input(struct dn_layer *l, float **z)
+int norm_input(struct dn_layer *l, void **z)
 {
-	size_t bytes;
-	int err;
-
-	if (!l->net->opt.train || l->frozen)
-		return 0;
-	err = dn_mul_size((size_t)(l->batch * l->outputs), sizeof(float), &bytes);
-	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)z);
+	return !l->net->opt.train || l->frozen ? 0 : dn_layer_buffer(l, l->out.bytes, DN_LIFE_SAVED, true, z);
 }
 
 /* The statistics for the store's rolling update: the mean and the unbiased variance (legacy has it already), averaged over
@@ -169,19 +154,19 @@ static int give_stats(struct layer_norm *nm, struct dn_layer *l)
 {
 	const struct dn_backend *be = l->net->dev->be;
 	const struct dn_bn_desc *d = &nm->desc;
-	const int64_t n = d->n * d->hw;
+	const int64_t c = d->x.c, n = d->x.n * dn_tensor_plane(&d->x);
 	const float part = 1 / (float)l->uses, add = l->use ? 1 : 0;
 	const float unbias = d->legacy || n < 2 ? 1 : (float)((double)n / (double)(n - 1));
 	int err = 0;
 
 	if (nm->rolling_mean->stat)
-		err = be->axpby(l->net->compute, d->c, part, nm->mean, add, nm->rolling_mean->stat);
+		err = be->axpby(l->net->compute, DN_F32, c, part, nm->mean, add, nm->rolling_mean->stat);
 	if (!err && nm->rolling_variance->stat)
-		err = be->axpby(l->net->compute, d->c, part * unbias, nm->variance, add, nm->rolling_variance->stat);
+		err = be->axpby(l->net->compute, DN_F32, c, part * unbias, nm->variance, add, nm->rolling_variance->stat);
 	return err;
 }
 
-int norm_forward(struct layer_norm *nm, struct dn_layer *l, const struct dn_pass *pass, const float *x, float *y)
+int norm_forward(struct layer_norm *nm, struct dn_layer *l, const struct dn_pass *pass, const void *x, void *y)
 {
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
@@ -191,7 +176,7 @@ int norm_forward(struct layer_norm *nm, struct dn_layer *l, const struct dn_pass
 	if (nm->biases)
 		bias = nm->biases->value;
 	else
-		err = be->zero(st, nm->no_bias, sizeof(float) * (size_t)nm->desc.c);
+		err = be->zero(st, nm->no_bias, sizeof(float) * (size_t)nm->desc.x.c);
 	if (err)
 		return err;
 	/* frozen: the rolling statistics are part of the frozen function, and they stay */
@@ -202,8 +187,8 @@ int norm_forward(struct layer_norm *nm, struct dn_layer *l, const struct dn_pass
 	return err ? err : give_stats(nm, l);
 }
 
-int norm_backward(struct layer_norm *nm, struct dn_layer *l, const float *x, const float *dy, float *dx, bool acc)
+int norm_backward(struct layer_norm *nm, struct dn_layer *l, const void *x, const void *dy, void *dx, bool acc)
 {
 	return l->net->dev->be->bn_backward(l->net->compute, &nm->desc, false, x, nm->mean, nm->variance, nm->scales->value, dy,
-					    dx, acc, nm->scales->grad, nm->biases ? nm->biases->grad : nm->no_dbias);
+					    dx, acc, nm->scales->grad, nm->biases ? nm->biases->grad : NULL, dn_layer_adds(l));
 }

@@ -21,8 +21,9 @@ static int reorg_shape(struct dn_layer *l, struct dn_section *s, int64_t stride,
 	struct reorg *re = l->priv;
 	const int64_t square = stride * stride;
 	const bool flat = re->kind == FLATTEN || re->kind == UNFLATTEN;
+	int err;
 
-	re->desc = (struct dn_reorg_desc){ l->batch, l->c, l->h, l->w, stride };
+	re->desc = (struct dn_reorg_desc){ l->in, stride };
 	if (!reverse && (l->w % stride || l->h % stride))
 		return dn_section_fail(s, "stride", -EINVAL, "layer %d: stride=%lld does not divide the input of %lld x %lld",
 				       l->index, (long long)stride, (long long)l->w, (long long)l->h);
@@ -34,12 +35,10 @@ static int reorg_shape(struct dn_layer *l, struct dn_section *s, int64_t stride,
 				       l->index, (long long)square, (long long)l->c);
 	if (reverse)
 		return dn_layer_set_out(l, l->w * stride, l->h * stride, l->c / square);
-	if (true_order) { /* the narrow image is the output */
-		re->desc.c = l->c * square;
-		re->desc.h = l->h / stride;
-		re->desc.w = l->w / stride;
-	}
-	return dn_layer_set_out(l, l->w / stride, l->h / stride, l->c * square);
+	err = dn_layer_set_out(l, l->w / stride, l->h / stride, l->c * square);
+	if (true_order) /* the narrow image is the output */
+		re->desc.narrow = l->out;
+	return err;
 }
 
 static const struct dn_key_rule keys[] = {
@@ -103,7 +102,8 @@ static int reorg_forward(struct dn_layer *l, const struct dn_pass *pass)
 	struct reorg *re = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	const float *x = dn_layer_x(l, pass, 0);
+	const struct dn_tensor rows = dn_tensor_view(&l->in, l->w * l->h, l->c, 1); /* of pixels */
+	const void *x = dn_layer_x(l, pass, 0);
 	int err;
 
 	switch (re->kind) {
@@ -111,14 +111,14 @@ static int reorg_forward(struct dn_layer *l, const struct dn_pass *pass)
 	case WIDE:
 		return be->reorg(st, &re->desc, re->kind == NARROW, x, l->output, false);
 	case FLATTEN:
-		return be->transpose(st, l->batch, l->c, l->w * l->h, x, l->output, false);
+		return be->transpose(st, &l->in, x, l->output, false);
 	case UNFLATTEN:
-		return be->transpose(st, l->batch, l->w * l->h, l->c, x, l->output, false);
+		return be->transpose(st, &rows, x, l->output, false);
 	case EXTRA:
 		break;
 	}
-	err = be->zero(st, l->output, sizeof(float) * (size_t)(l->batch * l->outputs));
-	return err ? err : be->copy_rows(st, l->batch, l->inputs, x, l->inputs, l->output, l->outputs, false);
+	err = be->zero(st, l->output, l->out.bytes);
+	return err ? err : be->copy_rows(st, l->in.type, l->batch, l->inputs, x, l->inputs, l->output, l->outputs, false);
 }
 
 static int reorg_backward(struct dn_layer *l, const struct dn_pass *pass)
@@ -126,8 +126,9 @@ static int reorg_backward(struct dn_layer *l, const struct dn_pass *pass)
 	struct reorg *re = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
+	const struct dn_tensor rows = dn_tensor_view(&l->in, l->w * l->h, l->c, 1); /* of pixels */
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
 	if (!dx)
 		return 0;
@@ -136,13 +137,13 @@ static int reorg_backward(struct dn_layer *l, const struct dn_pass *pass)
 	case WIDE:
 		return be->reorg(st, &re->desc, re->kind != NARROW, l->delta, dx, acc);
 	case FLATTEN:
-		return be->transpose(st, l->batch, l->w * l->h, l->c, l->delta, dx, acc);
+		return be->transpose(st, &rows, l->delta, dx, acc);
 	case UNFLATTEN:
-		return be->transpose(st, l->batch, l->c, l->w * l->h, l->delta, dx, acc);
+		return be->transpose(st, &l->in, l->delta, dx, acc);
 	case EXTRA:
 		break;
 	}
-	return be->copy_rows(st, l->batch, l->inputs, l->delta, l->outputs, dx, l->inputs, acc);
+	return be->copy_rows(st, l->in.type, l->batch, l->inputs, l->delta, l->outputs, dx, l->inputs, acc);
 }
 
 const struct dn_layer_ops reorg_layer = {

@@ -68,24 +68,26 @@ static int route_setup(struct dn_layer *l, struct dn_section *s)
 	l->c = c;
 	err = dn_layer_set_out(l, l->w, l->h, c);
 	l->inputs = l->outputs;
+	l->in = l->out;
 	return err;
 }
 
 static int route_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct route *rt = l->priv;
-	float *y = l->output;
+	char *y = l->output;
 
 	for (int k = 0; k < l->n_inputs; k++) {
 		const struct dn_layer *in = &l->net->layers[l->inputs_of[k].layer];
 		const int64_t part = in->outputs / rt->groups;
-		int err =
-			l->net->dev->be->copy_rows(l->net->compute, l->batch, part, dn_layer_x(l, pass, k) + rt->group_id * part,
-						   in->outputs, y, l->outputs, false);
+		const size_t part_bytes = (size_t)part * dn_type_bytes(l->out.type);
+		const char *x = dn_layer_x(l, pass, k);
+		int err = l->net->dev->be->copy_rows(l->net->compute, l->out.type, l->batch, part,
+						     x + (size_t)rt->group_id * part_bytes, in->outputs, y, l->outputs, false);
 
 		if (err)
 			return err;
-		y += part;
+		y += part_bytes;
 	}
 	return 0;
 }
@@ -94,25 +96,26 @@ static int route_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct route *rt = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
-	const float *dy = l->delta;
+	const char *dy = l->delta;
 
 	for (int k = 0; k < l->n_inputs; k++) {
 		const struct dn_layer *in = &l->net->layers[l->inputs_of[k].layer];
 		const int64_t part = in->outputs / rt->groups;
+		const size_t part_bytes = (size_t)part * dn_type_bytes(l->out.type);
 		bool acc;
-		float *dx = dn_layer_dx(l, k, &acc);
+		char *dx = dn_layer_dx(l, k, &acc);
 		int err = 0;
 
 		if (dx && !acc && rt->groups > 1) { /* the other groups get nothing from here */
-			err = be->zero(l->net->compute, dx, sizeof(float) * (size_t)(l->batch * in->outputs));
+			err = be->zero(l->net->compute, dx, in->out.bytes);
 			acc = true;
 		}
 		if (dx && !err)
-			err = be->copy_rows(l->net->compute, l->batch, part, dy, l->outputs, dx + rt->group_id * part,
-					    in->outputs, acc);
+			err = be->copy_rows(l->net->compute, l->out.type, l->batch, part, dy, l->outputs,
+					    dx + (size_t)rt->group_id * part_bytes, in->outputs, acc);
 		if (err)
 			return err;
-		dy += part;
+		dy += part_bytes;
 	}
 	return 0;
 }

@@ -6,7 +6,7 @@
 
 struct scale {
 	struct dn_scale_desc desc;
-	float *pre; /* [n, outputs] before the activation, NULL: output */
+	void *pre; /* [n, outputs] before the activation, NULL: output */
 };
 
 static const struct dn_key_rule keys[] = {
@@ -62,7 +62,7 @@ static int scale_setup(struct dn_layer *l, struct dn_section *s, enum dn_scale b
 	err = dn_layer_set_out(l, src->out_w, src->out_h, src->out_c);
 	if (err)
 		return err;
-	sc->desc = (struct dn_scale_desc){ l->batch, src->out_c, src->out_w * src->out_h, by };
+	sc->desc = (struct dn_scale_desc){ l->out, by };
 	return layer_act_setup(l, &sc->pre);
 }
 
@@ -83,11 +83,11 @@ static int scale_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct scale *sc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
-	float *z = sc->pre ? sc->pre : l->output;
+	void *z = sc->pre ? sc->pre : l->output;
 	int err = be->scale_forward(l->net->compute, &sc->desc, dn_layer_x(l, pass, 0), dn_layer_x(l, pass, 1), z, false);
 
 	if (!err && !sc->pre)
-		err = be->bias_act(l->net->compute, l->batch, l->outputs, 1, z, NULL, l->act);
+		err = be->bias_act(l->net->compute, &l->out, z, NULL, l->act);
 	return err ? err : layer_act_forward(l, sc->pre);
 }
 
@@ -97,8 +97,8 @@ static int scale_backward(struct dn_layer *l, const struct dn_pass *pass)
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
 	bool acc, acc_src;
-	float *dx = dn_layer_dx(l, 0, &acc);
-	float *dsrc = dn_layer_dx(l, 1, &acc_src);
+	void *dx = dn_layer_dx(l, 0, &acc);
+	void *dsrc = dn_layer_dx(l, 1, &acc_src);
 	int err = layer_act_backward(l, sc->pre);
 
 	if (!err && dx)

@@ -7,7 +7,7 @@
 
 struct shortcut {
 	struct dn_shortcut_desc desc;
-	float *pre; /* [n, c2, h2, w2] before the activation, NULL: output */
+	void *pre; /* [n, c2, h2, w2] before the activation, NULL: output */
 };
 
 static const struct dn_key_rule keys[] = {
@@ -25,19 +25,14 @@ static int shortcut_shape(struct dn_layer *l, struct dn_section *s, int from)
 	struct dn_shortcut_desc *d = &((struct shortcut *)l->priv)->desc;
 	const struct dn_layer *src = &l->net->layers[from];
 
-	d->n = l->batch;
-	d->w1 = src->out_w;
-	d->h1 = src->out_h;
-	d->c1 = src->out_c;
-	d->w2 = l->w;
-	d->h2 = l->h;
-	d->c2 = l->c;
-	if (d->w1 / d->w2 != d->h1 / d->h2 || d->w2 / d->w1 != d->h2 / d->h1)
+	d->src = src->out;
+	d->y = l->in;
+	if (src->out_w / d->y.w != src->out_h / d->y.h || d->y.w / src->out_w != d->y.h / src->out_h)
 		return dn_section_fail(s, "from", -EINVAL,
 				       "layer %d: the %lld x %lld x %lld of layer %d and the %lld x %lld x %lld "
 				       "before it differ in shape",
-				       l->index, (long long)d->w1, (long long)d->h1, (long long)d->c1, from, (long long)d->w2,
-				       (long long)d->h2, (long long)d->c2);
+				       l->index, (long long)src->out_w, (long long)src->out_h, (long long)src->out_c, from,
+				       (long long)l->w, (long long)l->h, (long long)l->c);
 	return dn_layer_set_out(l, l->w, l->h, l->c);
 }
 
@@ -86,7 +81,7 @@ static int shortcut_forward(struct dn_layer *l, const struct dn_pass *pass)
 				       sc->pre ? sc->pre : l->output);
 
 	if (!err && !sc->pre)
-		err = be->bias_act(l->net->compute, l->batch, l->outputs, 1, l->output, NULL, l->act);
+		err = be->bias_act(l->net->compute, &l->out, l->output, NULL, l->act);
 	return err ? err : layer_act_forward(l, sc->pre);
 }
 
@@ -97,7 +92,7 @@ static int shortcut_backward(struct dn_layer *l, const struct dn_pass *pass)
 	struct shortcut *sc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	bool acc;
-	float *dsrc = dn_layer_dx(l, 1, &acc);
+	void *dsrc = dn_layer_dx(l, 1, &acc);
 	int err = layer_act_backward(l, sc->pre);
 
 	if (!err)

@@ -3,15 +3,17 @@
 #include <errno.h>
 
 #include "base/mem.h"
+#include "base/tree.h"
 #include "graph/layers/layers_priv.h"
-#include "graph/tree.h"
 
 struct softmax {
 	struct dn_softmax_desc desc;
 	struct dn_tree *tree;
+	struct dn_tree_desc groups; /* of the tree */
 	bool loss;
-	float *scratch; /* t - p of a pass that does not learn */
-	float *truth;	/* [n, outputs] with a tree: the target with ancestors and ignored groups */
+	struct dn_softmax *op;
+	void *scratch; /* t - p of a pass that does not learn */
+	void *truth;   /* [n, outputs] with a tree: the target with ancestors and ignored groups */
 };
 
 static const struct dn_key_rule keys[] = {
@@ -27,29 +29,27 @@ static int softmax_tree(struct dn_layer *l, struct dn_section *s)
 {
 	struct softmax *sm = l->priv;
 	const char *path = dn_key_text(s, "tree");
-	size_t bytes;
 	int err;
 
 	if (!path)
 		return 0;
 	if (sm->desc.n_groups > 1)
 		return dn_section_fail(s, "groups", -EINVAL, "groups=%d and a tree, which has its own groups", sm->desc.n_groups);
-	if (sm->desc.hw > 1)
+	if (dn_tensor_plane(&sm->desc.x) > 1)
 		return dn_section_fail(s, "spatial", -ENOTSUP, "spatial=1 with a tree is not supported in this version");
 	err = dn_layer_need(l, tree_truth);
 	if (!err)
 		err = dn_tree_read(&sm->tree, path);
 	if (err)
 		return err;
-	if (sm->tree->desc.c != l->inputs)
+	if (sm->tree->n != l->inputs)
 		return dn_section_fail(s, "tree", -EINVAL, "tree=%s has %lld classes, but layer %d gets %lld numbers", path,
-				       (long long)sm->tree->desc.c, l->index, (long long)l->inputs);
-	sm->desc.n_groups = sm->tree->desc.n_groups;
-	sm->desc.group_at = sm->tree->desc.group_at;
+				       (long long)sm->tree->n, l->index, (long long)l->inputs);
+	sm->groups = (struct dn_tree_desc){ sm->tree->n, sm->tree->parent, sm->tree->n_groups, sm->tree->group_at };
+	sm->desc.tree = &sm->groups;
 	if (!l->net->tree)
 		l->net->tree = sm->tree;
-	err = layer_bytes(l->batch * l->inputs, &bytes);
-	return err || !sm->loss ? err : dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&sm->truth);
+	return sm->loss ? dn_layer_buffer(l, l->in.bytes, DN_LIFE_FORWARD, false, &sm->truth) : 0;
 }
 
 static int softmax_keys(struct dn_layer *l, struct dn_section *s)
@@ -72,15 +72,13 @@ static int softmax_keys(struct dn_layer *l, struct dn_section *s)
 	if ((float)t <= 0)
 		return dn_section_fail(s, "temperature", -EINVAL, "temperature=%g: must be positive", t);
 	sm->desc = (struct dn_softmax_desc){
-		.n = l->batch,
-		.c = spatial ? l->c : l->inputs,
-		.hw = spatial ? l->w * l->h : 1,
+		.x = spatial ? l->in : dn_tensor_flat(&l->in),
 		.n_groups = (int)groups,
 		.temperature = (float)t,
 	};
-	if (sm->desc.c % groups)
+	if (sm->desc.x.c % groups)
 		return dn_section_fail(s, "groups", -EINVAL, "groups=%lld does not divide the %lld %s", (long long)groups,
-				       (long long)sm->desc.c, spatial ? "channels" : "inputs");
+				       (long long)sm->desc.x.c, spatial ? "channels" : "inputs");
 	sm->loss = !noloss;
 	return 0;
 }
@@ -91,11 +89,13 @@ static int softmax_setup(struct dn_layer *l, struct dn_section *s)
 	int err = sm ? softmax_keys(l, s) : -ENOMEM;
 
 	if (!err)
-		err = dn_layer_need(l, softmax_groups);
+		err = dn_layer_need(l, softmax_create);
 	if (!err)
 		err = layer_same_out(l);
 	if (!err)
 		err = softmax_tree(l, s);
+	if (!err)
+		err = l->net->dev->be->softmax_create(l->net->dev, &sm->desc, &sm->op);
 	if (err)
 		return err;
 	l->has_cost = true; /* with noloss too: a cost of 0 that counts in the mean */
@@ -109,22 +109,16 @@ static int softmax_forward(struct dn_layer *l, const struct dn_pass *pass)
 	struct softmax *sm = l->priv;
 	struct dn_net *net = l->net;
 	const struct dn_backend *be = net->dev->be;
-	int err;
+	int err = be->softmax_forward(net->compute, sm->op, dn_layer_x(l, pass, 0), l->output);
 
-	if (!sm->desc.group_at && sm->desc.hw == 1)
-		err = be->softmax(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups, sm->desc.temperature,
-				  dn_layer_x(l, pass, 0), l->output);
-	else
-		err = be->softmax_groups(net->compute, &sm->desc, dn_layer_x(l, pass, 0), l->output);
 	if (err || !sm->loss)
 		return err;
 	if (layer_has_truth(l, pass) && sm->tree)
-		err = be->tree_truth(net->compute, &sm->tree->desc, l->batch, pass->truth, sm->truth);
+		err = be->tree_truth(net->compute, sm->op, pass->truth, sm->truth);
 	if (!err)
 		err = layer_loss(l, pass, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
-	if (!err && layer_has_truth(l, pass) && !sm->desc.group_at && sm->desc.hw == 1)
-		err = be->softmax_loss(net->compute, l->batch * sm->desc.n_groups, l->inputs / sm->desc.n_groups,
-				       sm->desc.temperature, dn_layer_x(l, pass, 0), pass->truth, l->cost);
+	if (!err && layer_has_truth(l, pass) && !sm->tree && dn_tensor_plane(&sm->desc.x) == 1)
+		err = be->softmax_loss(net->compute, sm->op, dn_layer_x(l, pass, 0), &sm->desc.x, pass->truth, l->cost);
 	return err;
 }
 
@@ -135,7 +129,10 @@ static int softmax_backward(struct dn_layer *l, const struct dn_pass *pass)
 
 static void softmax_destroy(struct dn_layer *l)
 {
-	dn_tree_destroy(((struct softmax *)l->priv)->tree);
+	struct softmax *sm = l->priv;
+
+	l->net->dev->be->softmax_destroy(sm->op);
+	dn_tree_destroy(sm->tree);
 	layer_free_priv(l);
 }
 
@@ -144,6 +141,7 @@ const struct dn_layer_ops softmax_layer = {
 	.alias = "soft",
 	.summary = "softmax with cross entropy as its loss",
 	.keys = keys,
+	.task = "classifier",
 	.setup = softmax_setup,
 	.forward = softmax_forward,
 	.backward = softmax_backward,

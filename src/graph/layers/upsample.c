@@ -45,13 +45,13 @@ static int upsample_setup(struct dn_layer *l, struct dn_section *s)
 	return dn_layer_set_out(l, l->w / up->stride, l->h / up->stride, l->c);
 }
 
-static int upsample_run(struct dn_layer *l, bool down, const float *x, float *y, bool acc)
+static int upsample_run(struct dn_layer *l, bool down, const void *x, void *y, bool acc)
 {
 	struct upsample *up = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
-	const int64_t w = up->down ? l->out_w : l->w, h = up->down ? l->out_h : l->h;
+	const struct dn_tensor *narrow = up->down ? &l->out : &l->in;
 
-	return (down ? be->block_sum : be->upsample)(l->net->compute, l->batch * l->c, h, w, up->stride, up->scale, x, y, acc);
+	return (down ? be->block_sum : be->upsample)(l->net->compute, narrow, up->stride, up->scale, x, y, acc);
 }
 
 static int upsample_forward(struct dn_layer *l, const struct dn_pass *pass)
@@ -62,7 +62,7 @@ static int upsample_forward(struct dn_layer *l, const struct dn_pass *pass)
 static int upsample_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
-	float *dx = dn_layer_dx(l, 0, &acc);
+	void *dx = dn_layer_dx(l, 0, &acc);
 
 	return dx ? upsample_run(l, !((struct upsample *)l->priv)->down, l->delta, dx, acc) : 0;
 }

@@ -1,0 +1,148 @@
+/* Room io: the header of a .weights file is read by one rule, whoever asks and with a net or without. */
+#define _GNU_SOURCE
+#include "net_help.h"
+
+#include <unistd.h>
+
+#include "base/file.h"
+#include "io/weights.h"
+
+#define FLOATS 10 /* of the net below */
+
+static char dir[64];
+static const char cfg[] = "[net]\ninputs=4\n[connected]\noutput=2\nactivation=linear\n[cost]\n";
+
+/* Values from -1 down, whose bits make a count of 64 bits impossible where it is one of 32. */
+static const char *write_file(int major, int minor, int width, uint64_t seen, int floats)
+{
+	static char path[100];
+	int32_t v[3] = { major, minor, 0 };
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/w", dir);
+	f = fopen(path, "wb");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+	fwrite(v, sizeof(v), 1, f);
+	fwrite(&seen, (size_t)width, 1, f);
+	for (int i = 1; i <= floats; i++) {
+		float x = (float)-i;
+
+		fwrite(&x, sizeof(x), 1, f);
+	}
+	CU_ASSERT_EQUAL_FATAL(fclose(f), 0);
+	return path;
+}
+
+static void open_net(struct net_help *t)
+{
+	CHECK_OK_FATAL(net_help_build(t, "ref", cfg, NULL));
+	CHECK_OK_FATAL(net_help_ready(t, false));
+}
+
+static void check_told(struct net_help *t, const struct dn_weights_info *in, bool own, const char *text)
+{
+	t->warnings[0] = '\0';
+	dn_weights_tell("w", in);
+	CHECK_EQ(dn_weights_own_width(&in->header), own);
+	if (own) {
+		CHECK_STR(t->warnings, "");
+		return;
+	}
+	CU_ASSERT_PTR_NOT_NULL(strstr(t->warnings, text));
+	CU_ASSERT_PTR_EQUAL(strchr(t->warnings, '\n'), t->warnings + strlen(t->warnings) - 1); /* once */
+}
+
+static void every_reader_finds_the_same_width(void)
+{
+	static const struct {
+		int major, minor, width;
+		bool own;
+	} rows[] = {
+		{ 0, 1, 4, true },  { 0, 1, 8, false }, { 0, 2, 8, true },    { 0, 2, 4, false },
+		{ 1, 0, 4, false }, { 1, 0, 8, true },	{ 0, 1000, 4, true }, { 1001, 0, 8, false },
+	};
+	static const struct dn_group alone = DN_GROUP_ALONE;
+	struct net_help t;
+
+	open_net(&t);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		for (int part = 0; part <= 1; part++) { /* one that ends with a layer that has no params is whole */
+			struct dn_weights_info in[4] = { 0 };
+			const char *path = write_file(rows[i].major, rows[i].minor, rows[i].width, 640, FLOATS);
+			const char *text = rows[i].width == 4
+						   ? "counted in 64 bits, but the sizes are those of another: 32 bits are "
+						     "read, 640 images seen\n"
+						   : "counted in 32 bits, but the sizes are those of another: 64 bits are "
+						     "read, 640 images seen\n";
+
+			CHECK_OK(dn_weights_check(t.net, path, part, &in[0]));
+			CHECK_OK(dn_weights_load(t.net, path, -1, part, &in[1]));
+			CHECK_OK(dn_weights_load(t.net, path, 1, part, &in[2]));
+			CHECK_OK(dn_weights_load_rank0(t.net, path, part, &alone, &in[3]));
+			for (int k = 0; k < 4; k++) {
+				CHECK_EQ(in[k].header.header_bytes, 12 + rows[i].width);
+				CHECK_EQ(in[k].header.seen, 640);
+				CHECK_EQ(in[k].floats, FLOATS);
+				check_told(&t, &in[k], rows[i].own, text);
+			}
+			CHECK_EQ(t.net->params[0]->value[0], -1);
+		}
+	net_help_close(&t);
+}
+
+static void without_a_net_the_version_decides_unless_that_is_impossible(void)
+{
+	struct net_help t;
+	struct dn_weights_info in;
+
+	open_net(&t);
+	CHECK_OK(dn_weights_info_read(write_file(0, 2, 8, 640, FLOATS), &in));
+	CHECK_EQ(in.header.seen, 640);
+	CHECK_EQ(in.header.header_bytes, 20);
+	check_told(&t, &in, true, NULL);
+	CHECK_OK(dn_weights_info_read(write_file(0, 2, 4, 640, FLOATS), &in));
+	CHECK_EQ(in.header.seen, 640);
+	CHECK_EQ(in.header.header_bytes, 16);
+	CHECK_EQ(in.floats, FLOATS);
+	check_told(&t, &in, false, "but no run sees that many: 32 bits are read, 640 images seen\n");
+	CHECK_OK(dn_weights_info_read(write_file(0, 2, 4, 640, 0), &in));
+	CHECK_EQ(in.header.seen, 640);
+	check_told(&t, &in, false, "but the file is too short for it: 32 bits are read");
+	CHECK_OK(dn_weights_info_read(write_file(0, 1, 8, 640, FLOATS), &in)); /* nothing tells that it is one of 64 */
+	CHECK_EQ(in.header.header_bytes, 16);
+	net_help_close(&t);
+}
+
+static void another_net_s_file_is_told_by_its_size(void)
+{
+	struct net_help t;
+
+	open_net(&t);
+	CHECK_FAILS(dn_weights_check(t.net, write_file(0, 2, 4, 640, FLOATS + 5), false, NULL), -EINVAL,
+		    "has 76 bytes, the net's 2 layers take 56: 20 too many");
+	CHECK_FAILS(dn_weights_check(t.net, write_file(0, 2, 8, 1ull << 62, FLOATS), false, NULL), -EINVAL,
+		    "the header says 4611686018427387904 images seen");
+	net_help_close(&t);
+}
+
+int main(void)
+{
+	static const struct check_case cases[] = {
+		{ "every_reader_finds_the_same_width", every_reader_finds_the_same_width },
+		{ "without_a_net_the_version_decides_unless_that_is_impossible",
+		  without_a_net_the_version_decides_unless_that_is_impossible },
+		{ "another_net_s_file_is_told_by_its_size", another_net_s_file_is_told_by_its_size },
+		{ NULL, NULL },
+	};
+	int status;
+
+	snprintf(dir, sizeof(dir), "/tmp/test_weights_header.XXXXXX");
+	if (!mkdtemp(dir)) {
+		perror(dir);
+		return 2;
+	}
+	status = check_run("weights_header", cases);
+	if (dn_remove_tree(dir))
+		fprintf(stderr, "%s\n", dn_message());
+	return status;
+}
