@@ -128,6 +128,18 @@ static void buffers_grow(void)
 	CHECK_EQ(host_now(), before);
 }
 
+static void words_of_a_list_have_numbers(void)
+{
+	CHECK_EQ(dn_word_index("sgd, adam, adamw", "sgd"), 0);
+	CHECK_EQ(dn_word_index("sgd, adam, adamw", "adam"), 1);
+	CHECK_EQ(dn_word_index("sgd, adam, adamw", "adamw"), 2);
+	CHECK_EQ(dn_word_index("a,b", "b"), 1);
+	CHECK_EQ(dn_word_index("sgd, adam, adamw", "ada"), -1);
+	CHECK_EQ(dn_word_index("sgd, adam, adamw", "sgd, adam"), -1);
+	CHECK_EQ(dn_word_index("sgd, adam", ""), -1);
+	CHECK_EQ(dn_word_index("", "sgd"), -1);
+}
+
 static void small_text_helpers_work(void)
 {
 	char out[8], h[32];
@@ -156,9 +168,13 @@ static void small_text_helpers_work(void)
 }
 
 static const struct check_case cases[] = {
-	{ "whole numbers are strict", whole_numbers_are_strict }, { "floats are strict", floats_are_strict },
-	{ "byte counts take units", byte_counts_take_units },	  { "buffers grow", buffers_grow },
-	{ "small text helpers work", small_text_helpers_work },	  { NULL, NULL },
+	{ "whole numbers are strict", whole_numbers_are_strict },
+	{ "floats are strict", floats_are_strict },
+	{ "byte counts take units", byte_counts_take_units },
+	{ "buffers grow", buffers_grow },
+	{ "words of a list have numbers", words_of_a_list_have_numbers },
+	{ "small text helpers work", small_text_helpers_work },
+	{ NULL, NULL },
 };
 
 int main(void)

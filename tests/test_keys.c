@@ -27,7 +27,7 @@ static void check_default(const char *name, const struct dn_key_rule *r)
 	if (r->kind != DN_KEY_ONLY && r->kind != DN_KEY_NOTHING)
 		ok = ok && r->help && r->help[0] && r->help[strlen(r->help) - 1] != '.';
 	if (r->names)
-		ok = ok && r->def && strstr(r->names(), r->def);
+		ok = ok && (r->def ? dn_word_index(r->names(), r->def) >= 0 : r->otherwise != NULL);
 	if (!ok)
 		fprintf(stderr, "[%s] %s: default or help is wrong\n", name, r->key);
 	CU_ASSERT_TRUE(ok);

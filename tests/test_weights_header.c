@@ -10,9 +10,10 @@
 #define FLOATS 10 /* of the net below */
 
 static char dir[64];
+static float first_value = -1;
 static const char cfg[] = "[net]\ninputs=4\n[connected]\noutput=2\nactivation=linear\n[cost]\n";
 
-/* Values from -1 down, whose bits make a count of 64 bits impossible where it is one of 32. */
+/* Values -1, -2, ..., whose bits make a count of 64 bits impossible where it is one of 32. */
 static const char *write_file(int major, int minor, int width, uint64_t seen, int floats)
 {
 	static char path[100];
@@ -25,7 +26,7 @@ static const char *write_file(int major, int minor, int width, uint64_t seen, in
 	fwrite(v, sizeof(v), 1, f);
 	fwrite(&seen, (size_t)width, 1, f);
 	for (int i = 1; i <= floats; i++) {
-		float x = (float)-i;
+		float x = i > 1 ? (float)-i : first_value;
 
 		fwrite(&x, sizeof(x), 1, f);
 	}
@@ -105,6 +106,12 @@ static void without_a_net_the_version_decides_unless_that_is_impossible(void)
 	CHECK_EQ(in.header.header_bytes, 16);
 	CHECK_EQ(in.floats, FLOATS);
 	check_told(&t, &in, false, "but no run sees that many: 32 bits are read, 640 images seen\n");
+	first_value = 1e-30f;
+	CHECK_OK(dn_weights_info_read(write_file(0, 2, 4, 640, FLOATS), &in));
+	CHECK_EQ(in.header.seen, 640);
+	first_value = -1;
+	CHECK_OK(dn_weights_info_read(write_file(0, 2, 8, 1000000000000, FLOATS), &in));
+	CHECK_EQ(in.header.seen, 1000000000000);
 	CHECK_OK(dn_weights_info_read(write_file(0, 2, 4, 640, 0), &in));
 	CHECK_EQ(in.header.seen, 640);
 	check_told(&t, &in, false, "but the file is too short for it: 32 bits are read");

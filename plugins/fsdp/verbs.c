@@ -81,7 +81,7 @@ static const struct dn_option *const plan_tables[] = { plan_flags, NULL };
 static int plan_build(struct fsdp_plan **out, struct offline *o, const struct dn_command *c, const struct dn_options *keys)
 {
 	const struct dn_options *f = c->flags;
-	int threads = dn_options_given(f, "threads") ? (int)dn_options_int(f, "threads") : dn_usable_cores();
+	int threads = dn_options_given(f, "threads") ? (int)dn_options_int(f, "threads") : dn_default_threads(1);
 	struct dn_net_options opt = {
 		.batch = dn_options_int(f, "batch"),
 		.subdivisions = dn_options_int(f, "subdivisions"),

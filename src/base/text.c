@@ -224,6 +224,20 @@ void dn_buf_fini(struct dn_buf *b)
 	*b = (struct dn_buf){ 0 };
 }
 
+int dn_word_index(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (int i = 0; n && *list; i++) {
+		size_t k = strcspn(list, ",");
+
+		if (k == n && !strncmp(list, word, n))
+			return i;
+		list += k + strspn(list + k, ", ");
+	}
+	return -1;
+}
+
 bool dn_starts(const char *s, const char *prefix)
 {
 	return !strncmp(s, prefix, strlen(prefix));

@@ -35,6 +35,8 @@ DN_EXPORT void dn_buf_fini(struct dn_buf *b);
 
 DN_EXPORT bool dn_starts(const char *s, const char *prefix);
 DN_EXPORT bool dn_ends(const char *s, const char *suffix);
+/** dn_word_index() - which of the words of @list, "sgd, adam, adamw", is @word; -1: none */
+DN_EXPORT int dn_word_index(const char *list, const char *word);
 /** dn_base_name() - after the last '/', cut at the first '.'; "" never: falls back to "net". Into @out. */
 DN_EXPORT void dn_base_name(const char *path, char *out, size_t cap);
 /** dn_hash() - xxh64, seed 0 */

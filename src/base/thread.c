@@ -1,12 +1,9 @@
-/* Monotonic time, waits with a deadline, and how many cores there are. */
-#define _GNU_SOURCE
+/* Monotonic time and waits with a deadline. */
 #include "base/thread.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 int64_t dn_now_ns(void)
 {
@@ -43,25 +40,6 @@ int dn_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_n
 	t.tv_sec = deadline_ns / 1000000000;
 	t.tv_nsec = deadline_ns % 1000000000;
 	return -pthread_cond_timedwait(c, m, &t);
-}
-
-int dn_usable_cores(void)
-{
-	cpu_set_t sets[16]; /* the kernel refuses a mask that is shorter than its own; one set is 1024 cores */
-	int n;
-
-	memset(sets, 0, sizeof(sets));
-	if (sched_getaffinity(0, sizeof(sets), sets))
-		return dn_present_cores();
-	n = CPU_COUNT_S(sizeof(sets), sets);
-	return n > 0 ? n : 1;
-}
-
-int dn_present_cores(void)
-{
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return n > 0 ? (int)n : 1;
 }
 
 void dn_sleep_us(int64_t us)

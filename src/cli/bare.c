@@ -6,7 +6,12 @@
 #include "train/local.h"
 
 const struct dn_option bare_flags[] = {
-	{ .key = "threads", .type = DN_OPT_INT, .min = 1, .max = 4096, .arg = "N", .help = "threads (unset: usable cores)" },
+	{ .key = "threads",
+	  .type = DN_OPT_INT,
+	  .min = 1,
+	  .max = 4096,
+	  .arg = "N",
+	  .help = "threads (unset: OMP_NUM_THREADS, or usable cores)" },
 	{ .key = "backend",
 	  .type = DN_OPT_CHOICE,
 	  .def = dn_backend_default,
@@ -22,7 +27,7 @@ int bare_open(struct bare *b, struct dn_command *c, const char *cfg_path, const 
 {
 	const struct dn_backend *be = dn_backend_find(dn_options_text(c->flags, "backend"));
 	struct dn_net_options o = { 0 };
-	int threads = dn_options_given(c->flags, "threads") ? (int)dn_options_int(c->flags, "threads") : dn_usable_cores();
+	int threads = dn_options_given(c->flags, "threads") ? (int)dn_options_int(c->flags, "threads") : dn_default_threads(1);
 	int err;
 
 	if (!be)

@@ -43,6 +43,7 @@ int main(int argc, char **argv)
 	int status = 0;
 	int err;
 
+	launch_keep_args(argv);
 	open_std_fds();
 	keep_heap_small();
 	signal(SIGPIPE, SIG_IGN); /* a closed pipe and a full quota are write errors, with a message */

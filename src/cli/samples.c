@@ -2,6 +2,7 @@
 #include "cli/samples.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -44,19 +45,55 @@ int samples_usage(struct dn_command *c)
 	return 0;
 }
 
-/* Lists of images are opened with errors for these; other data name their classes by number and can be trained all the same. */
-static void warn_classes(const struct dn_datafile *d, const struct dn_net *net)
+/* "x.data:4: " of @key, or of the file */
+static const char *place_of(char *out, size_t cap, const struct dn_datafile *d, const char *key)
 {
-	struct dn_lines names = { 0 };
+	const struct dn_key *k = dn_section_find(&d->file->sections[0], key);
 
-	if (d->classes >= 0 && d->classes < classes_of(net))
-		dn_warn("%s: classes=%lld, but the net has %lld outputs", d->file->path, (long long)d->classes,
-			(long long)classes_of(net));
-	if (!d->names || access(d->names, R_OK) || dn_lines_read(&names, d->names, "a list of names", true))
-		return; /* only predictions need them */
-	if (names.n < classes_of(net))
-		dn_warn("%s: %lld names, but the net has %lld outputs", d->names, (long long)names.n, (long long)classes_of(net));
+	if (k)
+		snprintf(out, cap, "%.500s:%d", d->file->path, k->line);
+	else
+		snprintf(out, cap, "%.500s", d->file->path);
+	return out;
+}
+
+static void warn_names(const struct dn_datafile *d, int64_t classes)
+{
+	const char *key = d->names ? "names" : "labels", *path = d->names ? d->names : d->labels;
+	struct dn_lines names = { 0 };
+	char at[520];
+
+	if (!path)
+		return;
+	place_of(at, sizeof(at), d, key);
+	if (access(path, R_OK))
+		dn_warn("%s: %s=%.300s: cannot read: %s; predict wants the names of the classes", at, key, path, strerror(errno));
+	else if (dn_lines_read(&names, path, "a list of names", true))
+		dn_warn("%s: %s=%.300s: %.700s; predict wants the names of the classes", at, key, path, dn_message());
+	else if (names.n < classes)
+		dn_warn("%s: %s=%.300s: %lld names, but the net has %lld outputs", at, key, path, (long long)names.n,
+			(long long)classes);
 	dn_lines_fini(&names);
+}
+
+/* What valid and predict will refuse when the training is over is told before it starts. */
+static void warn_later(const struct dn_datafile *d, const struct dn_net *net)
+{
+	const char *const valid[][2] = { { "valid", d->valid }, { "valid_truth", d->valid_truth } };
+	const int64_t classes = classes_of(net);
+	char at[520];
+
+	if (d->classes >= 0 && d->classes < classes)
+		dn_warn("%s: classes=%lld, but the net has %lld outputs", place_of(at, sizeof(at), d, "classes"),
+			(long long)d->classes, (long long)classes);
+	if (d->top > classes)
+		dn_warn("%s: top=%lld, but the net has %lld outputs: valid and predict refuse that",
+			place_of(at, sizeof(at), d, "top"), (long long)d->top, (long long)classes);
+	warn_names(d, classes);
+	for (int i = 0; i < 2; i++)
+		if (valid[i][1] && !strchr(valid[i][1], ',') && access(valid[i][1], R_OK))
+			dn_warn("%s: %s=%.300s: cannot read: %s; valid wants it", place_of(at, sizeof(at), d, valid[i][0]),
+				valid[i][0], valid[i][1], strerror(errno));
 }
 
 int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, uint64_t seed)
@@ -80,8 +117,8 @@ int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn
 	}
 	if (!err)
 		err = dn_dataset_open_as(out, d, &c);
-	if (!err && !valid && d->format != DN_FORMAT_LIST && (*out)->has_truth && !(*out)->truths)
-		warn_classes(d, net);
+	if (!err && !valid && (*out)->has_truth && !(*out)->truths)
+		warn_later(d, net);
 	return err;
 }
 

@@ -198,11 +198,9 @@ static int open_device(struct session *s)
 
 	if (!be)
 		return -EINVAL;
-	if (s->run.threads < 1) {
-		s->run.threads = dn_usable_cores() / (s->run.group.ranks_on_host > 0 ? s->run.group.ranks_on_host : 1);
-		if (s->run.threads < 1)
-			s->run.threads = 1;
-	}
+	s->env_threads = s->run.threads < 1 && dn_env_threads();
+	if (s->run.threads < 1)
+		s->run.threads = dn_default_threads(s->run.group.ranks_on_host);
 	snprintf(text, sizeof(text), "%d", s->run.threads);
 	if (!dn_options_given(s->c->flags, "threads")) {
 		int err = dn_options_set(s->c->flags, "threads", text, "resolved");
@@ -216,15 +214,20 @@ static int open_device(struct session *s)
 static void print_notices(const struct session *s)
 {
 	const struct dn_options *f = s->c->flags;
-	int usable = dn_usable_cores();
-	int present = dn_present_cores();
+	int usable = dn_usable_cores(), affinity = dn_affinity_cores(), present = dn_present_cores();
+	char bound[120] = "";
+
+	if (usable < affinity)
+		snprintf(bound, sizeof(bound), " by this rank (a CPU quota of %.4g)", dn_quota_cores(""));
+	else if (usable < present)
+		snprintf(bound, sizeof(bound), " by this rank (bound by the launcher or an affinity mask)");
 
 	if (dn_options_given(f, "gpus") || dn_options_on(f, "nogpu") || dn_options_given(f, "i") ||
 	    strcmp(dn_options_text(f, "device"), "cpu"))
 		fprintf(stderr, "notice: this build has no GPU support: the CPU is used\n");
-	fprintf(stderr, "threads: %d a rank, %d rank%s (%d on this host), %d of %d cores usable%s\n", s->run.threads,
-		s->run.group.world, s->run.group.world == 1 ? "" : "s", s->run.group.ranks_on_host, usable, present,
-		usable < present ? " by this rank (bound by the launcher or an affinity mask)" : "");
+	fprintf(stderr, "threads: %d a rank%s, %d rank%s (%d on this host), %d of %d cores usable%s\n", s->run.threads,
+		s->env_threads ? " (OMP_NUM_THREADS)" : "", s->run.group.world, s->run.group.world == 1 ? "" : "s",
+		s->run.group.ranks_on_host, usable, present, bound);
 }
 
 int session_start(struct session *s, struct dn_command *c, const char *cfg_path, bool train)
@@ -232,6 +235,7 @@ int session_start(struct session *s, struct dn_command *c, const char *cfg_path,
 	int err;
 
 	*s = (struct session){ .c = c, .start_ns = dn_now_ns() };
+	launch_short_waits(dn_options_given(c->flags, "threads") ? (int)dn_options_int(c->flags, "threads") : 0);
 	s->run.verb = c->verb->name;
 	s->run.group = (struct dn_group)DN_GROUP_ALONE;
 	s->run.train = train;
@@ -426,6 +430,58 @@ int session_ready(struct session *s, struct session_items *items)
 	return session_agree(s, dn_net_init_values(s->net), "initial values");
 }
 
+/* "t.cfg:12: [convolutional] layer 3" */
+static void layer_place(char *out, size_t cap, const struct dn_layer *l)
+{
+	snprintf(out, cap, "%.500s:%d: [%.60s] layer %d", l->section->file->path, l->section->line, l->section->name, l->index);
+}
+
+static const char *others_text(char *out, size_t cap, int n)
+{
+	out[0] = '\0';
+	if (n > 1)
+		snprintf(out, cap, " (and %d more)", n - 1);
+	return out;
+}
+
+int session_check_stats(struct session *s, bool force)
+{
+	const struct dn_layer *l;
+	char place[620], others[40];
+	int n;
+	int err = dn_net_empty_stats(s->net, true, &l, &n);
+
+	if (!err && n) {
+		layer_place(place, sizeof(place), l);
+		others_text(others, sizeof(others), n);
+		if (force)
+			dn_warn("%s%s: frozen, but its rolling statistics are empty: without weights its output means nothing",
+				place, others);
+		else
+			err = dn_fail(
+				-EINVAL,
+				"%s%s: frozen, but its rolling statistics are empty: load weights (-force trains all the same)",
+				place, others);
+	}
+	return session_agree(s, err, "rolling statistics");
+}
+
+/* No error: weights of nets that have not learnt yet are compared with one another, too. */
+static int warn_stats(struct session *s, const char *path)
+{
+	const struct dn_layer *l;
+	char place[620], others[40];
+	int n;
+	int err = dn_net_empty_stats(s->net, false, &l, &n);
+
+	if (!err && n) {
+		layer_place(place, sizeof(place), l);
+		dn_warn("%s%s: its rolling statistics are empty, also in %s: the net's outputs mean nothing", place,
+			others_text(others, sizeof(others), n), path);
+	}
+	return err;
+}
+
 int session_load(struct session *s, const char *path, bool allow_partial, struct dn_weights_info *info)
 {
 	bool first = s->run.group.rank == 0;
@@ -453,7 +509,7 @@ int session_load(struct session *s, const char *path, bool allow_partial, struct
 	if (first && info->partial)
 		fprintf(stderr, "%s is partial: %d of %d layers loaded, the others keep their initial values\n", path,
 			info->n_layers_loaded, info->n_layers);
-	return 0;
+	return s->run.train ? 0 : warn_stats(s, path);
 }
 
 /* --- end --- */

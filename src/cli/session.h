@@ -13,9 +13,10 @@ struct session {
 	struct dn_cfg *cfg;
 	struct dn_loaded plugin; /* p NULL: none */
 	struct dn_options *plugin_options;
-	void *self;   /* the plugin's */
-	bool started; /* its init has succeeded: exit is due */
-	bool agreed;  /* the error in hand is known to all ranks */
+	void *self;	  /* the plugin's */
+	bool started;	  /* its init has succeeded: exit is due */
+	bool env_threads; /* their number is OMP_NUM_THREADS's */
+	bool agreed;	  /* the error in hand is known to all ranks */
 	struct dn_run run;
 	struct dn_net *net;
 	int64_t start_ns;
@@ -39,6 +40,11 @@ int session_net(struct session *s, struct dn_net_options *opt);
 int session_ready(struct session *s, struct session_items *items);
 /** session_load() - a weights file, with Darknet's lines on stderr */
 int session_load(struct session *s, const char *path, bool allow_partial, struct dn_weights_info *info);
+/**
+ * session_check_stats() - before step 1 of training, when all values are there: frozen layers without rolling statistics are
+ * an error, with @force a warning
+ */
+int session_check_stats(struct session *s, bool force);
 /** session_pass_batch() - for verbs without training: -batch, or the cfg's microbatch, split over the ranks, rounded up */
 int session_pass_batch(struct session *s, struct dn_net_options *opt);
 /** session_end() - print the error, end net, plugin and device; sets the exit status and returns 0 */

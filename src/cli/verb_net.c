@@ -332,8 +332,14 @@ static int forward(struct pass *p, struct dn_command *c)
 		err = pass_once(p, at);
 	if (err)
 		return err;
-	if (p->s.run.group.rank == 0)
+	if (p->s.run.group.rank == 0) {
+		int64_t bad = dn_nonfinite(p->y, p->n * p->s.net->layers[p->layer].outputs);
+
+		if (bad)
+			dn_warn("%s: %lld of its %lld values are NaN or infinite", c->args[3], (long long)bad,
+				(long long)(p->n * p->s.net->layers[p->layer].outputs));
 		err = write_output(p, c->args[3]);
+	}
 	return session_agree(&p->s, err, "output");
 }
 

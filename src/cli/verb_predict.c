@@ -34,7 +34,7 @@ struct prediction {
 	float *out;    /* [outputs] */
 	float *scores; /* [outputs] */
 	struct prompt prompt;
-	int64_t n_failed; /* images of the prompt that could not be read */
+	int64_t n_failed; /* images of the prompt that could not be read, and those without a result */
 };
 
 /* --- lines of standard input, without standing still --- */
@@ -110,7 +110,15 @@ static void print_best(struct prediction *p, const char *path, double seconds)
 	const struct dn_net *net = p->s.net;
 	const struct dn_layer *l = &net->layers[net->output_layer];
 	FILE *f = p->s.c->out;
+	int64_t bad;
 
+	bad = dn_nonfinite(p->out, l->outputs);
+	if (bad) { /* the other ranks go on, so this one does too */
+		fprintf(stderr, "darknet: \"%s\": %lld of %lld outputs are NaN or infinite\n", path, (long long)bad,
+			(long long)l->outputs);
+		p->n_failed++;
+		return;
+	}
 	dn_class_scores(net, p->out, p->scores);
 	dn_top_k(p->scores, l->outputs, p->top, p->best);
 	fprintf(stderr, "%s: Predicted in %f seconds.\n", path, seconds);

@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "cli/bare.h"
 #include "cli/cli.h"
+#include "cli/launch.h"
 
 static int run_ops(struct dn_command *c)
 {
@@ -45,6 +46,7 @@ static int speed(struct bare *b, struct dn_command *c, int64_t n)
 	float *x;
 	int err;
 
+	launch_short_waits(dn_options_given(c->flags, "threads") ? (int)dn_options_int(c->flags, "threads") : 0);
 	err = bare_open(b, c, c->args[0], &opt);
 	if (!err)
 		err = bare_values(b);

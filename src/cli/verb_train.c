@@ -279,6 +279,9 @@ static int train_loop(struct training *t)
 		if (err)
 			return err;
 	}
+	err = session_check_stats(&t->s, config.force);
+	if (err)
+		return err;
 	if (first_rank(t)) {
 		print_head(t);
 		if (resume)

@@ -91,6 +91,17 @@ static int evaluate(struct validation *v, struct dn_command *c, dn_record_fn fn,
 	return err ? err : dn_evaluate(v->s.net, v->data, &o, &v->s.run.group, r);
 }
 
+/* Scores that are none have been ranked and counted all the same: nobody is to rely on them. */
+static int check_outputs(struct validation *v, const struct dn_result *r)
+{
+	int err = 0;
+
+	if (r->nonfinite)
+		err = dn_fail(-ERANGE, "%s: %lld of %lld images have a NaN or infinite output", v->weights_path,
+			      (long long)r->nonfinite, (long long)r->images);
+	return session_agree(&v->s, err, "evaluation");
+}
+
 static int validation_end(struct validation *v, int err)
 {
 	dn_dataset_close(v->data);
@@ -108,6 +119,8 @@ static int run_classifier_valid(struct dn_command *c)
 
 	if (!err && v.s.run.group.rank == 0)
 		fprintf(c->out, "%lld images: %s, loss: %f\n", (long long)r.images, r.text, r.loss / (double)r.images);
+	if (!err)
+		err = check_outputs(&v, &r);
 	return validation_end(&v, err);
 }
 
@@ -128,6 +141,8 @@ static int run_cifar_test(struct dn_command *c)
 	if (!err && v.s.run.group.rank == 0)
 		fprintf(c->out, "top1: %f, %f seconds, %lld images\n", dn_result_field(&r, "top1"),
 			(double)(dn_now_ns() - start) * 1e-9, (long long)r.images);
+	if (!err)
+		err = check_outputs(&v, &r);
 	return validation_end(&v, err);
 }
 

@@ -70,7 +70,7 @@ const struct dn_option cli_net_flags[] = {
 	  .min = 1,
 	  .max = 4096,
 	  .arg = "N",
-	  .help = "threads of each rank (unset: usable cores divided by the ranks of this host)" },
+	  .help = "threads of each rank (unset: OMP_NUM_THREADS, or usable cores divided by the ranks of this host)" },
 	{ .key = "backend",
 	  .type = DN_OPT_CHOICE,
 	  .def = dn_backend_default,
@@ -164,7 +164,9 @@ const struct dn_option cli_train_flags[] = {
 	  .check = check_async,
 	  .help = "write checkpoints beside the training: 0 only in this version" },
 	{ .key = "resume", .type = DN_OPT_STRING, .arg = "DIR", .help = "continue from a checkpoint, or the newest one in DIR" },
-	{ .key = "force", .type = DN_OPT_SWITCH, .help = "resume although net, data, batch or seed differ" },
+	{ .key = "force",
+	  .type = DN_OPT_SWITCH,
+	  .help = "resume although net, data, batch or seed differ; train frozen layers without rolling statistics" },
 	{ .key = "clear", .type = DN_OPT_SWITCH, .help = "count images from 0 whatever the weights file says" },
 	{ .key = NULL }
 };

@@ -6,11 +6,17 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 
-#define FORMATS "formats: list, idx, cifar, npy"
+static const char formats[] = "list, idx, cifar, npy"; /* in the order of enum dn_format */
+
+static const char *format_names(void)
+{
+	return formats;
+}
 
 const struct dn_key_rule dn_datafile_keys[] = {
-	{ "format", DN_KEY_TEXT, "list", .help = "list, idx, cifar or npy" },
+	{ "format", DN_KEY_TEXT, "list", .help = "of the files that the keys below name", .names = format_names },
 	{ "train", DN_KEY_TEXT, .help = "images to train on: a list, or the file of the format" },
 	{ "train_truth", DN_KEY_TEXT, .help = "their classes or targets, for idx and npy" },
 	{ "valid", DN_KEY_TEXT, .help = "images to evaluate on" },
@@ -55,17 +61,11 @@ int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out)
 static int read_format(struct dn_section *s, enum dn_format *out)
 {
 	const char *f = dn_key_text(s, "format");
+	int i = dn_word_index(formats, f);
 
-	if (!strcmp(f, "list"))
-		*out = DN_FORMAT_LIST;
-	else if (!strcmp(f, "idx"))
-		*out = DN_FORMAT_IDX;
-	else if (!strcmp(f, "cifar"))
-		*out = DN_FORMAT_CIFAR;
-	else if (!strcmp(f, "npy"))
-		*out = DN_FORMAT_NPY;
-	else
-		return dn_section_fail(s, "format", -EINVAL, "format=%.80s: not a format; " FORMATS, f);
+	if (i < 0)
+		return dn_section_fail(s, "format", -EINVAL, "format=%.80s: not a format; formats: %s", f, formats);
+	*out = (enum dn_format)i;
 	return 0;
 }
 

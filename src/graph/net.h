@@ -145,6 +145,11 @@ DN_EXPORT int dn_net_add_shapes(struct dn_net *net, int n, const int64_t (*sizes
 DN_EXPORT int dn_net_resize(struct dn_net *net, int64_t w, int64_t h);
 /** dn_net_init_values() - fill every param through store->each from (seed, id, element) */
 DN_EXPORT int dn_net_init_values(struct dn_net *net);
+/**
+ * dn_net_empty_stats() - layers whose rolling statistics are all zero: *n of them, and the first
+ * @frozen: of the frozen layers alone, which normalise with them in training too. Local: statistics are whole on every rank.
+ */
+DN_EXPORT int dn_net_empty_stats(struct dn_net *net, bool frozen, const struct dn_layer **first, int *n);
 /** dn_net_touched() - values were written through the store: packed copies of them, and the store's, are out of date */
 DN_EXPORT void dn_net_touched(struct dn_net *net);
 

@@ -5,7 +5,22 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "graph/graph_priv.h"
+
+/* Names in the order of enum dn_policy and of enum dn_optimizer. */
+static const char policies[] = "constant, step, steps, exp, poly, sigmoid, random, sgdr";
+static const char optimizers[] = "sgd, adam, adamw";
+
+static const char *policy_names(void)
+{
+	return policies;
+}
+
+static const char *optimizer_names(void)
+{
+	return optimizers;
+}
 
 #define FAR ((int64_t)1 << 53) /* batch numbers stay exact as doubles */
 
@@ -21,7 +36,7 @@ const struct dn_key_rule dn_net_keys[] = {
 	{ "random", DN_KEY_INT, "0", 0, 1, .help = "1: training changes the size of the images every 40 updates, 128 to 448" },
 	/* the rate */
 	{ "learning_rate", DN_KEY_FLOAT, ".001", .help = "rate before the policy" },
-	{ "policy", DN_KEY_TEXT, "constant", .help = "constant, step, steps, exp, poly, sigmoid, random or sgdr" },
+	{ "policy", DN_KEY_TEXT, "constant", .help = "how the rate goes on", .names = policy_names },
 	{ "burn_in", DN_KEY_INT, "0", 0, FAR, .help = "updates during which the rate is rate * (update / burn_in)^power" },
 	{ "max_batches", DN_KEY_INT, "0", 0, FAR, .help = "updates until training ends; 0: never" },
 	{ "power", DN_KEY_FLOAT, "4", .help = "exponent of burn_in, poly and random" },
@@ -35,7 +50,8 @@ const struct dn_key_rule dn_net_keys[] = {
 	{ "sgdr_cycle", DN_KEY_INT, NULL, 0, FAR, .help = "policy=sgdr: updates of the first cycle", .otherwise = "max_batches" },
 	{ "sgdr_mult", DN_KEY_INT, "2", 1, 1 << 9, .help = "policy=sgdr: how much longer the next cycle is" },
 	/* the update */
-	{ "optimizer", DN_KEY_TEXT, .help = "sgd, adam or adamw", .otherwise = "sgd, with adam=1 adam" },
+	{ "optimizer", DN_KEY_TEXT, .help = "rule of the updates", .names = optimizer_names,
+	  .otherwise = "sgd, with adam=1 adam" },
 	{ "momentum", DN_KEY_FLOAT, ".9", .help = "of sgd" },
 	{ "decay", DN_KEY_FLOAT, ".0001", .help = "of weights, not of biases and scales" },
 	{ "adam", DN_KEY_INT, "0", 0, 1, .help = "1: optimizer=adam" },
@@ -98,28 +114,14 @@ const struct dn_key_rule dn_net_keys[] = {
 	{ .key = NULL },
 };
 
-static const struct {
-	const char *name;
-	enum dn_policy policy;
-} policies[] = {
-	{ "constant", DN_CONSTANT }, { "step", DN_STEP },	{ "steps", DN_STEPS },	 { "exp", DN_EXP },
-	{ "poly", DN_POLY },	     { "sigmoid", DN_SIGMOID }, { "random", DN_RANDOM }, { "sgdr", DN_SGDR },
-};
-
 static int policy_read(struct dn_hyper *h, struct dn_section *s)
 {
 	const char *name = dn_key_text(s, "policy");
-	int i;
+	int i = dn_word_index(policies, name);
 
-	for (i = 0; i < DN_N(policies); i++)
-		if (!strcmp(name, policies[i].name))
-			break;
-	if (i == DN_N(policies))
-		return dn_section_fail(s, "policy", -EINVAL,
-				       "policy=%s: unknown policy; known are constant, step, steps, "
-				       "exp, poly, sigmoid, random, sgdr",
-				       name);
-	h->policy = policies[i].policy;
+	if (i < 0)
+		return dn_section_fail(s, "policy", -EINVAL, "policy=%s: unknown policy; known are %s", name, policies);
+	h->policy = (enum dn_policy)i;
 	return 0;
 }
 
@@ -161,7 +163,6 @@ static int sgdr_read(struct dn_hyper *h, struct dn_section *s)
 
 static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 {
-	static const char *const names[] = { [DN_SGD] = "sgd", [DN_ADAM] = "adam", [DN_ADAMW] = "adamw" };
 	const char *name = dn_key_text(s, "optimizer");
 	int64_t adam;
 	int i;
@@ -176,12 +177,10 @@ static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 	if (err)
 		return err;
 	h->optimizer = adam ? DN_ADAM : DN_SGD;
-	for (i = 0; name && i < DN_N(names); i++)
-		if (!strcmp(name, names[i]))
-			break;
-	if (name && i == DN_N(names))
-		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s: unknown optimizer; known are sgd, adam, adamw",
-				       name);
+	i = name ? dn_word_index(optimizers, name) : 0;
+	if (i < 0)
+		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s: unknown optimizer; known are %s", name,
+				       optimizers);
 	if (name && adam && i != DN_ADAM)
 		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s, but adam=1", name);
 	if (name)

@@ -19,6 +19,7 @@
 #define VERSION_BYTES 12 /* major, minor, revision */
 #define VERSION_MAX 100000
 #define SEEN_LIMIT (1ull << 62)
+#define SEEN_LIKELY (1ull << 50) /* a number above 0 behind a count of 32 bits makes one above this of 64 */
 
 struct reader {
 	const char *path;
@@ -201,8 +202,8 @@ static uint64_t seen_of(const struct reader *r, int width)
 }
 
 /* 32-bit builds wrote 4 bytes under versions that mean 8, some tools the other way round: take the width that makes the
- * sizes meet, the version's first. Where none does, or no net tells the sizes (@net NULL), it is the version's unless the
- * number is impossible then. */
+ * sizes meet, the version's first. Where none does, or no net tells the sizes (@net NULL), it is the version's unless no
+ * run sees that many images. */
 static int choose_width(const struct reader *r, const struct dn_net *net)
 {
 	int width[2], n_layers;
@@ -219,7 +220,7 @@ static int choose_width(const struct reader *r, const struct dn_net *net)
 			if (fit_layers(net, rest / (int64_t)sizeof(float), net->n_layers, &n_layers, &wanted) == f)
 				return width[i];
 		}
-	return r->info.file_bytes < VERSION_BYTES + width[0] || seen_of(r, width[0]) >= SEEN_LIMIT ? width[1] : width[0];
+	return r->info.file_bytes < VERSION_BYTES + width[0] || seen_of(r, width[0]) >= SEEN_LIKELY ? width[1] : width[0];
 }
 
 static int refuse_size(const struct reader *r, const struct dn_net *net, enum fit f)

@@ -1,8 +1,10 @@
 /* Evaluation: every image of a data set once, split over the ranks; what is made of the outputs is the task's. */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "train/metric.h"
 #include "train/task.h"
 
 #define RECORD_ALIGN 8u
@@ -18,6 +20,7 @@ struct eval {
 	const float **y_of; /* [n_outputs] of one image */
 	int64_t *cls;	    /* [local] */
 	double loss;	    /* of the last pass */
+	int64_t nonfinite;  /* images with a NaN or infinite output */
 	int err;	    /* of this rank's images; all ranks hear of it at the next agreement */
 	struct dn_buf send; /* the records of this rank's images of a batch: each its length, then itself */
 	size_t *sizes;	    /* [world] */
@@ -76,6 +79,15 @@ static int add_record(struct eval *v, const struct dn_eval_image *im)
 	return dn_buf_add(b, zeros, dn_up(bytes, RECORD_ALIGN) - bytes);
 }
 
+int64_t dn_nonfinite(const float *x, int64_t n)
+{
+	int64_t bad = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		bad += !isfinite(x[i]);
+	return bad;
+}
+
 static void see_images(struct eval *v, int64_t first, int64_t n)
 {
 	const struct dn_net *net = v->e.net;
@@ -84,8 +96,13 @@ static void see_images(struct eval *v, int64_t first, int64_t n)
 	for (int64_t i = 0; i < n && !v->err; i++) {
 		const struct dn_eval_image im = { first + i, v->cls[i], v->t ? v->t + i * net->truths : NULL, v->y_of };
 
-		for (int k = 0; k < net->n_outputs; k++)
+		int64_t bad = 0;
+
+		for (int k = 0; k < net->n_outputs; k++) {
 			v->y_of[k] = v->y[k] + i * output(net, k)->outputs;
+			bad += dn_nonfinite(v->y_of[k], output(net, k)->outputs);
+		}
+		v->nonfinite += bad > 0;
 		v->err = v->task->image(&v->e, &im);
 		if (!v->err && v->gather)
 			v->err = add_record(v, &im);
@@ -241,17 +258,18 @@ static int eval_init(struct eval *v)
 
 static int sum_ranks(struct eval *v)
 {
-	double x[2] = { (double)v->e.images, v->e.loss };
-	int err = dn_group_sum(v->e.group, x, 2);
+	double x[3] = { (double)v->e.images, v->e.loss, (double)v->nonfinite };
+	int err = dn_group_sum(v->e.group, x, 3);
 
 	v->e.images = (int64_t)x[0];
 	v->e.loss = x[1];
+	v->nonfinite = (int64_t)x[2];
 	return err || !v->task->sum ? err : v->task->sum(&v->e);
 }
 
 static void result_of(const struct eval *v, struct dn_result *out)
 {
-	*out = (struct dn_result){ .task = v->task, .images = v->e.images, .loss = v->e.loss };
+	*out = (struct dn_result){ .task = v->task, .images = v->e.images, .nonfinite = v->nonfinite, .loss = v->e.loss };
 	out->score = v->task->score(&v->e);
 	out->n_fields = v->task->fields(&v->e, out->fields);
 	v->task->report(&v->e, out->text, sizeof(out->text));

@@ -9,6 +9,9 @@ extern "C" {
 /** dn_top_k() - indices of the k largest of x[n], ties to the smaller index, NaN last */
 DN_EXPORT void dn_top_k(const float *x, int64_t n, int k, int64_t *out);
 
+/** dn_nonfinite() - how many of x[n] are NaN or infinite */
+DN_EXPORT int64_t dn_nonfinite(const float *x, int64_t n);
+
 /** dn_class_scores() - the output @y of one image as a probability of each class, into @p; with a tree of classes those of
  * the leaves, multiplied down from the top, and 0 for the others. What is to be ranked by dn_top_k(). */
 DN_EXPORT void dn_class_scores(const struct dn_net *net, const float *y, float *p);

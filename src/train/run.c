@@ -83,6 +83,9 @@ static int validate(struct dn_loop *l, const struct dn_loop_step *s)
 	if (err)
 		return err;
 	err = dn_evaluate(l->net, l->valid, &o, &l->g, &r);
+	if (!err && r.nonfinite)
+		dn_warn("validation: %lld of %lld images have a NaN or infinite output", (long long)r.nonfinite,
+			(long long)r.images);
 	if (!err)
 		err = log_valid(&l->log, s, &r);
 	if (!err && e->valid)

@@ -74,9 +74,10 @@ DN_EXPORT bool dn_net_task_needs(const struct dn_layer *l);
 struct dn_result { /* of an evaluation, the same on all ranks */
 	const struct dn_net_task *task;
 	int64_t images;
-	double loss;	/* sum over images */
-	double score;	/* the larger the better; NaN is never the best */
-	char text[256]; /* for people */
+	int64_t nonfinite; /* of them, with a NaN or infinite output */
+	double loss;	   /* sum over images */
+	double score;	   /* the larger the better; NaN is never the best */
+	char text[256];	   /* for people */
 	int n_fields;
 	struct dn_field fields[DN_FIELDS_MAX];
 };

@@ -153,7 +153,7 @@ run 1 classifier train "$tmp/digits.data" "$tmp/twelve.cfg" -backup "$tmp/b4"
 has err '^darknet: .*class 9, classes=9 ' 1
 sed -i 's/^classes=9/classes=10/' "$tmp/digits.data"
 run 0 classifier train "$tmp/digits.data" "$tmp/twelve.cfg" -backup "$tmp/b4"
-has err '^warning: .*digits.data: classes=10, but the net has 12 outputs$' 1
+has err '^warning: .*digits.data:[0-9]+: classes=10, but the net has 12 outputs$' 1
 has err '^warning: .*two.list: 2 names, but the net has 12 outputs$' 1
 verb=valid refuse 'the best 4 classes are asked for, the net has 3' top=4
 verb=predict refuse 'the best 4 classes are asked for, the net has 3' top=4

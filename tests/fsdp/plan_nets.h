@@ -21,9 +21,13 @@ static inline struct fsdp_policy policy_of(const char *blocks)
 
 static inline struct fsdp_options plan_defaults(void)
 {
-	return (struct fsdp_options){
-		.policy = policy_of("each"), .limit = 2, .grad_slots = 2, .prefetch = FSDP_PRE, .depth = 1, .timeout_ms = 300000
-	};
+	return (struct fsdp_options){ .policy = policy_of("each"),
+				      .wire = { DN_F32, DN_F32 },
+				      .limit = 2,
+				      .grad_slots = 2,
+				      .prefetch = FSDP_PRE,
+				      .depth = 1,
+				      .timeout_ms = 300000 };
 }
 
 static inline void planned_fini(struct planned *p)

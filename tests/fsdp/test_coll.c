@@ -72,7 +72,9 @@ struct bench { /* one rank's collective of one kind */
 
 static void bench_open(struct bench *b, struct job *j, int rank, const char *queue, void *staging)
 {
-	struct fsdp_coll_setup s = { .host_access = true, .piece_bytes = j->piece, .most = j->len, .device = staging };
+	struct fsdp_coll_setup s = {
+		.wire = { DN_F32, DN_F32 }, .host_access = true, .piece_bytes = j->piece, .most = j->len, .device = staging
+	};
 
 	memset(b, 0, sizeof(*b));
 	b->dev = open_device(j->timeout_ms);

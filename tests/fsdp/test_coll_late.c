@@ -244,7 +244,7 @@ static int half(void *arg, struct dn_stream *st) /* math behind a sum */
 
 static void fleet_open(struct fleet *f)
 {
-	struct fsdp_coll_needs needs = { .host_access = f->host_access };
+	struct fsdp_coll_needs needs = { .wire = { DN_F32, DN_F32 }, .host_access = f->host_access };
 	struct fsdp_coll_memory m;
 
 	CHECK_OK_FATAL(fsdp_grid_init(&needs.grid, f->world, 0));
@@ -259,7 +259,9 @@ static void fleet_open(struct fleet *f)
 	CHECK_OK_FATAL(fsdp_coll_memory("channels", &needs, &m));
 	for (int q = 0; q < f->world; q++) {
 		struct rank *r = &f->r[q];
-		struct fsdp_coll_setup s = { .host_access = f->host_access, .piece_bytes = PIECE, .most = LEN };
+		struct fsdp_coll_setup s = {
+			.wire = { DN_F32, DN_F32 }, .host_access = f->host_access, .piece_bytes = PIECE, .most = LEN
+		};
 
 		memset(r, 0, sizeof(*r));
 		r->device.dev.be = &late_backend;
@@ -520,7 +522,7 @@ static void members_of_a_group_are_named_by_their_ranks_in_the_world(void)
 
 static void collectives_that_nobody_has_are_refused(void)
 {
-	struct fsdp_coll_needs n = { .grid = { 2, 2, 1 } };
+	struct fsdp_coll_needs n = { .grid = { 2, 2, 1 }, .wire = { DN_F32, DN_F32 } };
 	struct fsdp_coll_memory m;
 
 	CU_ASSERT_PTR_NULL(fsdp_coll_find("smoke signals"));

@@ -47,6 +47,7 @@ static int make(struct planned *p, int text, int variant)
 {
 	const struct variant *v = &variants[variant];
 	const struct fsdp_options o = { .policy = policy_of("each"),
+					.wire = { DN_F32, DN_F32 },
 					.limit = v->limit,
 					.grad_slots = v->grad_slots,
 					.prefetch = v->prefetch,
@@ -129,6 +130,7 @@ static void random_plans_are_clean_and_have_no_wait_too_many(void)
 	for (int round = 0; round < 150; round++) {
 		unsigned n = 1 + draw(&s, 8), frozen = draw(&s, 3) ? n : draw(&s, n), subdivisions = 1 + draw(&s, 3);
 		struct fsdp_options o = { .policy = policy_of("each"),
+					  .wire = { DN_F32, DN_F32 },
 					  .limit = 1 + (int)draw(&s, 4),
 					  .grad_slots = 1 + (int)draw(&s, 3),
 					  .prefetch = draw(&s, 3) };

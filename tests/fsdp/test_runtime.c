@@ -71,9 +71,12 @@ static void job_fini(struct job *j)
 static int build(struct rank_run *r, struct job *j, int rank)
 {
 	const struct dn_net_options opt = { .rank = rank, .world = j->world, .train = true, .seed = 3 };
-	const struct fsdp_options o = {
-		.limit = j->limit, .grad_slots = j->grad_slots, .prefetch = j->prefetch, .depth = j->depth, .timeout_ms = 20000
-	};
+	const struct fsdp_options o = { .wire = { DN_F32, DN_F32 },
+					.limit = j->limit,
+					.grad_slots = j->grad_slots,
+					.prefetch = j->prefetch,
+					.depth = j->depth,
+					.timeout_ms = 20000 };
 	int err;
 
 	memset(r, 0, sizeof(*r));

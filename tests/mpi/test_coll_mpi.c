@@ -25,9 +25,14 @@ static int run_task(const struct dn_task *t)
 
 static struct fsdp_coll *open_coll(int64_t most, size_t piece, void *staging)
 {
-	const struct fsdp_coll_setup s = {
-		.ch = ch, .dev = dev, .st = st, .host_access = true, .piece_bytes = piece, .most = most, .device = staging
-	};
+	const struct fsdp_coll_setup s = { .ch = ch,
+					   .dev = dev,
+					   .st = st,
+					   .wire = { DN_F32, DN_F32 },
+					   .host_access = true,
+					   .piece_bytes = piece,
+					   .most = most,
+					   .device = staging };
 	struct fsdp_coll *c = NULL;
 
 	CHECK_OK_FATAL(fsdp_coll_channels.open(&c, &s));

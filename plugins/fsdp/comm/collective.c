@@ -299,12 +299,13 @@ static int exchange_in(struct channels *c, int64_t piece)
 	const struct operation *o = c->now;
 	int err = 0;
 
-	const struct dn_parts parts = sum_parts(c, piece, o->from);
+	if (ch->size > 1) {
+		const struct dn_parts parts = sum_parts(c, piece, o->from);
 
-	if (ch->size > 1)
 		err = c->be->sum_tree(c->coll.s.st, o->n, &parts, (float *)(void *)o->to, false);
-	else
+	} else {
 		err = copy(c, o->to, o->from, piece);
+	}
 	return err || !o->then ? err : o->then(o->arg, c->coll.s.st);
 }
 
@@ -572,9 +573,12 @@ static int sets(const struct fsdp_coll_setup *s)
 
 static int channels_open(struct fsdp_coll **out, const struct fsdp_coll_setup *s)
 {
-	struct channels *c = dn_zalloc(sizeof(*c));
+	struct channels *c;
 	int err = 0;
 
+	if (!dn_type_bytes(s->wire.gather) || !dn_type_bytes(s->wire.reduce))
+		return dn_fail(-EINVAL, "collectives: no element type for gathers or reductions");
+	c = dn_zalloc(sizeof(*c));
 	if (!c)
 		return -ENOMEM;
 	c->coll = (struct fsdp_coll){ &fsdp_coll_channels, *s };

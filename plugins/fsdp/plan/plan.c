@@ -292,6 +292,8 @@ static int check_arguments(const struct dn_net *net, const struct fsdp_options *
 			       g->replicas, g->shards);
 	if (net->opt.world != world)
 		return dn_fail(-EINVAL, "plan: for %d ranks, but the net was built for %d", world, net->opt.world);
+	if (!dn_type_bytes(o->wire.gather) || !dn_type_bytes(o->wire.reduce))
+		return dn_fail(-EINVAL, "plan: no element type for gathers or reductions");
 	if (o->limit < 1 || o->grad_slots < 1)
 		return dn_fail(-EINVAL, "plan: limit is %d and grad_slots %d, both must be at least 1", o->limit, o->grad_slots);
 	if (o->depth < 0 || o->depth > o->limit - 1)

@@ -1,7 +1,7 @@
 /* [cost]: squared or other differences to the target; scale acts on the gradient only. Its output is its input. */
 #include <errno.h>
-#include <string.h>
 
+#include "base/text.h"
 #include "graph/layers/layers_priv.h"
 
 struct cost {
@@ -10,16 +10,17 @@ struct cost {
 	void *scratch; /* delta of a pass that does not learn */
 };
 
-static const struct {
-	const char *name;
-	enum dn_cost kind;
-} types[] = {
-	{ "sse", DN_COST_SSE },	      { "seg", DN_COST_SSE }, { "masked", DN_COST_MASKED },
-	{ "smooth", DN_COST_SMOOTH }, { "L1", DN_COST_L1 },   { "wgan", DN_COST_WGAN },
-};
+static const char types[] = "sse, seg, masked, smooth, L1, wgan";
+static const enum dn_cost kinds[] = { DN_COST_SSE,    DN_COST_SSE, DN_COST_MASKED, /* of types */
+				      DN_COST_SMOOTH, DN_COST_L1,  DN_COST_WGAN };
+
+static const char *type_names(void)
+{
+	return types;
+}
 
 static const struct dn_key_rule keys[] = {
-	{ "type", DN_KEY_TEXT, "sse", .help = "sse, seg, masked, smooth, L1 or wgan" },
+	{ "type", DN_KEY_TEXT, "sse", .help = "which loss", .names = type_names },
 	{ "scale", DN_KEY_FLOAT, "1", .help = "factor on the gradient, not on the loss" },
 	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here" },
 	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here" },
@@ -30,13 +31,12 @@ static const struct dn_key_rule keys[] = {
 static int cost_type(struct dn_section *s, enum dn_cost *out)
 {
 	const char *type = dn_key_text(s, "type");
+	int i = dn_word_index(types, type);
 
-	for (int i = 0; i < DN_N(types); i++)
-		if (!strcmp(type, types[i].name)) {
-			*out = types[i].kind;
-			return 0;
-		}
-	return dn_section_fail(s, "type", -EINVAL, "type=%s: unknown cost; known are sse, seg, masked, smooth, L1, wgan", type);
+	if (i < 0)
+		return dn_section_fail(s, "type", -EINVAL, "type=%s: unknown cost; known are %s", type, types);
+	*out = kinds[i];
+	return 0;
 }
 
 /* Darknet's CPU does nothing with these. */
