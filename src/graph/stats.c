@@ -24,7 +24,7 @@ static int is_empty(const struct dn_layer *l, bool *empty)
 		if (strncmp(net->params[i]->part, "rolling_", 8))
 			continue;
 		any = true;
-		err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, find_value, &found);
+		err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, DN_READ, find_value, &found);
 	}
 	*empty = any && !found;
 	return err;

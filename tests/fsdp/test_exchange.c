@@ -230,9 +230,12 @@ struct rank_run {
 static void open_rank(struct job *j, int rank, struct rank_run *r)
 {
 	const struct dn_net_options opt = { .rank = rank, .world = j->world, .train = true, .seed = 3 };
-	const struct fsdp_options o = {
-		.policy = policy_of(j->policy), .limit = j->limit, .grad_slots = 2, .depth = j->limit > 1, .timeout_ms = 20000
-	};
+	const struct fsdp_options o = { .policy = policy_of(j->policy),
+					.wire = { DN_F32, DN_F32 },
+					.limit = j->limit,
+					.grad_slots = 2,
+					.depth = j->limit > 1,
+					.timeout_ms = 20000 };
 
 	memset(r, 0, sizeof(*r));
 	CHECK_OK_FATAL(dn_cfg_parse(&r->cfg, cfg, strlen(cfg), "test.cfg", true));
