@@ -155,6 +155,13 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, unsigne
 	return err;
 }
 
+static bool store_writes(void *self, const struct dn_param *p, enum dn_part part)
+{
+	const struct fsdp_store *s = self;
+
+	return fsdp_plan_writes(s->plan, p, part, s->mesh->rank);
+}
+
 static int check_range(const struct fsdp_store *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n)
 {
 	int t = s->plan->tensor_of_param[p->index];
@@ -363,6 +370,7 @@ static int store_step(void *self, struct dn_net *net, const struct dn_update *u)
 static const struct dn_store_ops store_ops = {
 	.alloc = store_alloc,
 	.each = store_each,
+	.writes = store_writes,
 	.read = store_read,
 	.write = store_write,
 	.stats = store_stats,
