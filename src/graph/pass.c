@@ -86,28 +86,21 @@ static int check_ready(const struct dn_net *net, const struct dn_pass *pass)
 	return 0;
 }
 
-/* The costs of all passes so far are on the host, and so the numbers before them have left it. */
-static int wait_costs(struct dn_net *net)
-{
-	struct net_priv *priv = net->priv;
-	int err = net->dev->be->event_wait(priv->costs_read);
-
-	if (!err)
-		memset(priv->sent, 0, sizeof(*priv->sent) * (size_t)((net->opt.train ? net->subdivisions : 1) + 1));
-	return err;
-}
-
-/* Whoever reads the losses of an update before the next one never waits here. */
+/* Each place on the host is written anew when what it held has left it: after an update that was waited for, at once. */
 static int send_numbers(struct dn_net *net, int64_t place, const struct dn_numbers *num)
 {
 	struct net_priv *priv = net->priv;
-	int err = priv->sent[place] ? wait_costs(net) : 0;
+	const struct dn_backend *be = net->dev->be;
+	int err = priv->sent[place] ? be->event_wait(priv->numbers_read) : 0;
 
 	if (err)
 		return err;
+	if (priv->sent[place])
+		memset(priv->sent, 0, sizeof(*priv->sent) * (size_t)((net->opt.train ? net->subdivisions : 1) + 1));
 	priv->sent[place] = true;
 	priv->host_numbers[place] = *num;
-	return net->dev->be->copy(net->compute, (void *)(uintptr_t)net->numbers, &priv->host_numbers[place], sizeof(*num));
+	err = be->copy(net->compute, (void *)(uintptr_t)net->numbers, &priv->host_numbers[place], sizeof(*num));
+	return err ? err : be->event_record(priv->numbers_read, net->compute);
 }
 
 /* The pass as its layers see it: pointers of the device. Where the host reaches device memory they are the caller's own. */
@@ -205,7 +198,7 @@ int dn_net_loss(struct dn_net *net, const struct dn_pass *pass, double *out)
 	const double *cost = priv->host_costs + (size_t)pass->micro * (size_t)priv->tail.n_costs;
 	double sum = 0;
 	int n = 0;
-	int err = wait_costs(net);
+	int err = net->dev->be->event_wait(priv->costs_read);
 
 	if (err)
 		return err;

@@ -447,6 +447,7 @@ static int load_carry(struct dn_ckpt *c, struct dn_net *net, const struct dn_car
 		if (!err)
 			err = dn_carry_set(net, s, m, x);
 	}
+	dn_net_drain(net);
 	net->dev->be->free_host(net->dev, x);
 	return err;
 }

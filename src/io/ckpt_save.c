@@ -211,7 +211,7 @@ static int write_piece(void *arg, struct dn_param *p, int64_t at, int64_t n, flo
 /* the next record, of a carry */
 static int write_carry(struct writing *w)
 {
-	const struct dn_net *net = w->l->net;
+	struct dn_net *net = w->l->net;
 	const struct record *r = &w->l->records[w->at];
 	float *x;
 	int err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, sizeof(float) * (size_t)r->length, (void **)&x);
@@ -222,6 +222,7 @@ static int write_carry(struct writing *w)
 	err = dn_carry_get(net, net->carries[r->tensor - carries_at(w->l)], r->start / (r->length * net->opt.world), x);
 	if (!err)
 		err = write_piece(w, NULL, r->start, r->length, x);
+	dn_net_drain(net);
 	net->dev->be->free_host(net->dev, x);
 	return err;
 }
