@@ -42,6 +42,11 @@ const struct dn_layer_ops *dn_layer_find(const char *section)
 	return NULL;
 }
 
+bool dn_layer_is(const struct dn_layer *l, const char *section)
+{
+	return dn_layer_find(section) == l->ops;
+}
+
 const char *layer_names(char *out, size_t cap)
 {
 	size_t n = 0;

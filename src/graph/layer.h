@@ -93,6 +93,8 @@ struct dn_layer {
 extern const struct dn_key_rule dn_layer_keys[];	       /* of every layer */
 extern const struct dn_layer_ops *const dn_layer_table[];      /* ends at NULL */
 const struct dn_layer_ops *dn_layer_find(const char *section); /* by name or alias */
+/** dn_layer_is() - whether a user who writes [@section] means the type of @l */
+DN_EXPORT bool dn_layer_is(const struct dn_layer *l, const char *section);
 
 /* --- for setup() --- */
 /** dn_layer_need() - 0, or an error that names layer and op when the backend lacks the op */

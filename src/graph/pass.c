@@ -318,7 +318,7 @@ static int count_nonfinite(struct dn_net *net, const struct dn_layer *l, int64_t
 	if (!err)
 		err = be->stream_sync(net->compute);
 	if (!err)
-		memcpy(out, host, sizeof(*out));
+		memcpy(out, host, sizeof(*out)); /* host memory */
 	return err;
 }
 

@@ -79,7 +79,7 @@ static int own_bytes(const struct dn_net *net, size_t *out)
 	bool train = net->opt.train;
 	int err = 0;
 
-	memset(out, 0, DN_MEM_PLANNED * sizeof(*out));
+	memset(out, 0, DN_MEM_PLANNED * sizeof(*out)); /* host memory */
 	for (int i = 0; i < net->n_params && !err; i++) {
 		const struct dn_param *p = net->params[i];
 
@@ -118,7 +118,7 @@ int dn_local_bytes(const struct dn_net *net, size_t planned[DN_MEM_PLANNED])
 		return dn_fail(-EOVERFLOW, "activations and input batches are larger than the address space");
 	bytes[DN_MEM_ACTIVATIONS] = net->activations_bytes + ring;
 	bytes[DN_MEM_WORKSPACE] = net->workspace_bytes;
-	memcpy(planned, bytes, sizeof(bytes));
+	memcpy(planned, bytes, sizeof(bytes)); /* host memory */
 	return 0;
 }
 
@@ -315,7 +315,7 @@ static int local_begin(void *self, struct dn_net *net, int64_t step)
 {
 	struct local *s = self;
 
-	memset(s->complete, 0, (size_t)net->n_blocks * sizeof(*s->complete));
+	memset(s->complete, 0, (size_t)net->n_blocks * sizeof(*s->complete)); /* host memory */
 	return 0;
 }
 

@@ -530,7 +530,7 @@ static int update_values(struct dn_loop *l, const struct dn_update *u, int64_t *
 	struct dn_net *net = l->net;
 	int err;
 
-	memset(l->sums, 0, (size_t)(SUM_BAD + l->g.world) * sizeof(*l->sums));
+	memset(l->sums, 0, (size_t)(SUM_BAD + l->g.world) * sizeof(*l->sums)); /* host memory */
 	err = net->store.ops->begin(net->store.self, net, u->step);
 	for (int64_t m = 0; m < net->subdivisions && !err; m++)
 		err = run_microbatch(l, u->step, m, waited_ns);

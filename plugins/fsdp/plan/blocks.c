@@ -54,9 +54,7 @@ static int cut_by_type(struct cut *c, const char *type)
 
 	start_at(c, 0);
 	for (int i = 0; i < c->net->n_layers; i++) {
-		const struct dn_layer_ops *ops = c->net->layers[i].ops;
-
-		if (strcmp(ops->name, type) && (!ops->alias || strcmp(ops->alias, type)))
+		if (!dn_layer_is(&c->net->layers[i], type))
 			continue;
 		any = true;
 		start_at(c, i);
