@@ -541,7 +541,8 @@ static int fail_at_b(void *self, struct dn_block *b, const struct dn_pass *pass)
 
 static void hooks_surround_each_block_and_stop_at_the_frozen_prefix(void)
 {
-	static const struct dn_hooks hooks = { note_bf, note_af, note_bb, note_ab }, failing = { .before_backward = fail_at_b };
+	static const struct dn_hooks hooks = { note_bf, note_af, note_bb, note_ab, NULL },
+				     failing = { .before_backward = fail_at_b };
 	struct net_help t;
 
 	CHECK_OK_FATAL(net_help_build(&t, "ref",

@@ -311,6 +311,24 @@ int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, float *out
 
 /* --- for forward() and backward() --- */
 
+int dn_layer_wants_exchange(struct dn_layer *l, bool backward, int64_t n)
+{
+	int *k = &l->n_exchanges[backward];
+
+	if (n < 1 || *k == DN_LAYER_MAX_EXCHANGES)
+		return dn_fail(-EINVAL, "layer %d: a sum of %lld elements over ranks, number %d of at most %d", l->index,
+			       (long long)n, *k + 1, DN_LAYER_MAX_EXCHANGES);
+	l->exchanges[backward][(*k)++] = n;
+	return 0;
+}
+
+int dn_layer_exchange(struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n)
+{
+	const struct dn_store *s = &l->net->store;
+
+	return s->hooks && s->hooks->exchange ? s->hooks->exchange(s->self, l, backward, type, x, n) : 0;
+}
+
 const void *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k)
 {
 	int at = l->inputs_of[k].layer;

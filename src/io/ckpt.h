@@ -30,11 +30,11 @@ DN_EXPORT int dn_ckpt_bytes(struct dn_net *net, const struct dn_group *g, int64_
 
 /**
  * dn_ckpt_save() - collective: @dir/STEP appears whole or not at all
- * Every rank writes its intervals (params, optimizer state, carries; buffers by rank 0), flushes, agrees; then rank 0 renames
- * meta.json into place and drops all but the newest @keep published steps of @s's run (0 = keep all; the one just written
- * stays). Checkpoints of other runs stay: one of the same step gets out of the way as STEP.RUN. A failure on any rank fails
- * on all and leaves earlier checkpoints as they were. Ranks that own the same intervals are replicas: the first of them
- * writes. @bytes (may be NULL): of all ranks.
+ * Every rank writes its carries and, of params, buffers and optimizer state, what the store says; it flushes; all agree; then
+ * rank 0 renames meta.json into place and drops all but the newest @keep published steps of @s's run (0 = keep all; the one
+ * just written stays). Checkpoints of other runs stay: one of the same step gets out of the way as STEP.RUN. A failure on any
+ * rank fails on all and leaves earlier checkpoints as they were. Who writes nothing leaves no file. @bytes (may be NULL): of
+ * all ranks.
  */
 DN_EXPORT int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_ckpt_state *s, int keep, const struct dn_group *g,
 			   int64_t *bytes);

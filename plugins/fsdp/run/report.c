@@ -31,5 +31,6 @@ void fsdp_report(void *self, struct dn_store_report *out)
 	out->gather.planned_calls = s->plan->gather_calls;
 	out->reduce.planned_bytes = s->plan->reduce_bytes;
 	out->reduce.planned_calls = s->plan->reduce_calls;
+	out->replicas = s->plan->grid.replicas;
 	out->plan_hash = s->plan->hash;
 }
