@@ -288,12 +288,18 @@ static int train_loop(struct training *t)
 	err = session_agree(&t->s, err, "settings");
 	if (err)
 		return err;
+	/* what refuses a new run comes before its log begins; a resumed one has its values from the checkpoint */
+	if (!resume)
+		err = session_check_stats(&t->s, config.force);
+	if (err)
+		return err;
 	err = dn_loop_create(&t->loop, t->s.net, t->data, t->valid, &t->s.run.group, &config);
 	if (err)
 		return err;
 	if (!resume)
 		dn_loop_set_seen(t->loop, t->seen);
-	err = session_check_stats(&t->s, config.force);
+	if (resume)
+		err = session_check_stats(&t->s, config.force);
 	if (err)
 		return err;
 	if (first_rank(t)) {

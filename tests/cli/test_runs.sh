@@ -85,6 +85,14 @@ meta = json.load(open(sys.argv[2] + '/8/meta.json'))
 assert meta['run'] == first['run'], (meta['run'], first['run'])
 EOF
 
+# a new run that is refused for its values, too
+net "$later" max_batches=8 's/^\[dropout\]/stopbackward=1\n[dropout]/'
+cp "$tmp/log" "$tmp/log.before"
+run 1 train $data "$later" -threads 1 -backup "$tmp/b0" -log "$tmp/log"
+has err 'rolling statistics are empty' 1
+cases=$((cases + 1))
+cmp -s "$tmp/log" "$tmp/log.before" || fail 'a start that is refused for its values leaves the log as it is'
+
 # --- a new run in that folder ---
 net "$cfg" max_batches=7
 run 0 train $data "$cfg" "${common[@]}" -save_every 1 -keep 1 -log "$tmp/log"
