@@ -68,7 +68,7 @@ int dn_layer_no_effect(struct dn_layer *l, struct dn_section *s, const char *con
 	int err = 0;
 
 	for (int i = 0; i < n && !err; i++)
-		err = dn_key_no_effect(s, keys[i], l->net->opt.train && !again);
+		err = dn_key_no_effect(s, keys[i], (l->net->opt.train || l->net->opt.describe) && !again);
 	return err;
 }
 
@@ -467,9 +467,5 @@ void layer_fini(struct dn_layer *l)
 	l->inputs_of = NULL;
 }
 
-const struct dn_layer_ops *const dn_layer_table[] = {
-	&conv_layer,	&connected_layer, &maxpool_layer,	 &avgpool_layer, &batchnorm_layer,     &dropout_layer,
-	&softmax_layer, &cost_layer,	  &shortcut_layer,	 &route_layer,	 &activation_layer,    &logistic_layer,
-	&l2norm_layer,	&lrn_layer,	  &upsample_layer,	 &reorg_layer,	 &reorg3d_layer,       &crop_layer,
-	&local_layer,	&deconv_layer,	  &scale_channels_layer, &sam_layer,	 &local_avgpool_layer, NULL,
-};
+#define LAYER_ROW(type) &type##_layer,
+const struct dn_layer_ops *const dn_layer_table[] = { LAYER_TYPES(LAYER_ROW) NULL };

@@ -19,14 +19,19 @@ extern "C" {
 struct dn_net;
 struct dn_layer;
 
-struct dn_layer_ops {
+struct dn_layer_ops {			/* a layer type: all that anybody asks about it */
 	const char *name, *alias;	/* section names; alias may be NULL */
 	const char *summary;		/* one line for help */
 	const struct dn_key_rule *keys; /* its own, beside dn_layer_keys; NULL: none */
-	const char *task;		/* what a net is for that ends in it (train/task.h); NULL: anything */
-	bool in_place;			/* it changes its source where that lies: who reads the source reads it */
-	bool passes_input;		/* its output is the buffer of input 0 itself */
-	bool no_consumer;		/* nothing may read its output */
+	/* what others must know of it */
+	const char *task;  /* what a net is for that ends in it (train/task.h); NULL: anything */
+	bool in_place;	   /* it changes its source where that lies: who reads the source reads it */
+	bool passes_input; /* its output is the buffer of input 0 itself */
+	bool no_consumer;  /* nothing may read its output */
+	/* its line in Darknet's table: the columns before the sizes (NULL: the name), and which sizes are one number */
+	void (*describe)(const struct dn_layer *l, char *out, size_t cap);
+	bool flat, flat_out;
+	/* what it does */
 	int (*setup)(struct dn_layer *l, struct dn_section *s);
 	int (*forward)(struct dn_layer *l, const struct dn_pass *pass); /* its pointers are device memory here */
 	int (*backward)(struct dn_layer *l,

@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "io/ckpt_priv.h"
-#include "io/state.h"
+#include "graph/optimizer.h"
 
 struct record {		/* one interval, as the ranks send it to rank 0 */
 	int32_t tensor; /* param index * (1 + n_states), + 1 + k for state k; carries follow */
@@ -348,8 +348,9 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 	struct dn_ckpt_head head = {
 		.state = *s,
 		.cfg_text = net->cfg->file->text,
-		.optimizer = dn_state_optimizer(net->hyper.optimizer),
+		.optimizer = dn_optimizer_name(net->hyper.optimizer),
 		.world = g->world,
+		.legacy_bn = net->opt.legacy_bn && !ckpt_legacy_bn(net->cfg),
 	};
 	struct dn_ckpt_tensor *tensors;
 	struct dn_buf text = { 0 };
@@ -407,7 +408,7 @@ static int publish(struct list *l, const char *dir, const char *tmp, const struc
 			total += sizes[r];
 		err = write_meta(l, tmp, s, g, (struct record *)all, (int)(total / sizeof(struct record)), meta_bytes);
 		if (!err)
-			err = ckpt_publish(dir, s->step);
+			err = ckpt_publish(dir, s->step, s->run);
 	}
 	dn_free(all);
 	dn_free(sizes);
@@ -457,7 +458,7 @@ int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_ckpt_state
 		}
 		goto out;
 	}
-	if (g->rank == 0 && ckpt_prune(dir, s->step, keep))
+	if (g->rank == 0 && ckpt_prune(dir, s->step, s->run, keep))
 		dn_warn("removing old checkpoints: %s", dn_message());
 	sum = (double)(l.bytes + meta_bytes);
 	err = dn_group_sum(g, &sum, 1);

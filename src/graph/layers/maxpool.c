@@ -1,6 +1,7 @@
 /* [maxpool]: the largest value of each window; outside the image is minus infinity. [local_avgpool]: the mean of what lies
  * inside. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "graph/layers/layers_priv.h"
@@ -105,6 +106,14 @@ static int maxpool_backward(struct dn_layer *l, const struct dn_pass *pass)
 	return dx ? l->net->dev->be->maxpool_backward(l->net->compute, &mp->desc, l->delta, mp->index, dx, acc) : 0;
 }
 
+static void maxpool_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	const char *stride = layer_key(l, "stride", "1");
+	const char *size = layer_key(l, "size", stride);
+
+	snprintf(out, cap, "max         %2s x%2s /%2s", size, size, stride);
+}
+
 const struct dn_layer_ops maxpool_layer = {
 	.name = "maxpool",
 	.alias = "max",
@@ -114,6 +123,7 @@ const struct dn_layer_ops maxpool_layer = {
 	.forward = maxpool_forward,
 	.backward = maxpool_backward,
 	.destroy = layer_free_priv,
+	.describe = maxpool_describe,
 };
 
 static int local_avg_setup(struct dn_layer *l, struct dn_section *s)

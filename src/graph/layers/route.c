@@ -1,5 +1,6 @@
 /* [route]: the outputs of earlier layers, or one group of channels of each, one after the other. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "graph/layers/layers_priv.h"
@@ -120,6 +121,14 @@ static int route_backward(struct dn_layer *l, const struct dn_pass *pass)
 	return 0;
 }
 
+static void route_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	char from[48];
+
+	layer_sources(l, "layers", from, sizeof(from));
+	snprintf(out, cap, "route  %s", from);
+}
+
 const struct dn_layer_ops route_layer = {
 	.name = "route",
 	.summary = "channels of several layers, one after the other",
@@ -128,4 +137,5 @@ const struct dn_layer_ops route_layer = {
 	.forward = route_forward,
 	.backward = route_backward,
 	.destroy = layer_free_priv,
+	.describe = route_describe,
 };

@@ -1,5 +1,6 @@
 /* [shortcut]: the previous output plus that of an earlier layer, on the part where the two shapes overlap. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -102,6 +103,14 @@ static int shortcut_backward(struct dn_layer *l, const struct dn_pass *pass)
 	return err;
 }
 
+static void shortcut_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	char from[48];
+
+	layer_sources(l, "from", from, sizeof(from));
+	snprintf(out, cap, "res  %4s", from);
+}
+
 const struct dn_layer_ops shortcut_layer = {
 	.name = "shortcut",
 	.summary = "act(alpha * x + beta * another layer) where they overlap",
@@ -110,4 +119,5 @@ const struct dn_layer_ops shortcut_layer = {
 	.forward = shortcut_forward,
 	.backward = shortcut_backward,
 	.destroy = layer_free_priv,
+	.describe = shortcut_describe,
 };
