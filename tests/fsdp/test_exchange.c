@@ -239,7 +239,7 @@ static void open_rank(struct job *j, int rank, struct rank_run *r)
 
 	memset(r, 0, sizeof(*r));
 	CHECK_OK_FATAL(dn_cfg_parse(&r->cfg, cfg, strlen(cfg), "test.cfg", true));
-	CHECK_OK_FATAL(dn_backend_find("ref")->open(DN_CPU(1), &r->dev));
+	CHECK_OK_FATAL(dn_backend_find(check_backend("ref"))->open(DN_CPU(1), &r->dev));
 	CHECK_OK_FATAL(dn_net_build(&r->net, r->cfg, r->dev, &opt));
 	for (int k = 0; k < 2; k++) {
 		struct dn_layer *l = &r->net->layers[1 + 2 * k];

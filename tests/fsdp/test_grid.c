@@ -43,7 +43,7 @@ static void open_rank(struct rank_run *r, struct fsdp_hub *hub, int rank, int wo
 
 	memset(r, 0, sizeof(*r));
 	CHECK_OK_FATAL(dn_cfg_parse(&r->cfg, cfg, strlen(cfg), "test.cfg", true));
-	CHECK_OK_FATAL(dn_backend_find("ref")->open(DN_CPU(1), &r->dev));
+	CHECK_OK_FATAL(dn_backend_find(check_backend("ref"))->open(DN_CPU(1), &r->dev));
 	CHECK_OK_FATAL(dn_net_build(&r->net, r->cfg, r->dev, &opt));
 	if (shards) {
 		o.shards = shards;
