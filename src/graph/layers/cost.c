@@ -22,9 +22,9 @@ static const char *type_names(void)
 static const struct dn_key_rule keys[] = {
 	{ "type", DN_KEY_TEXT, "sse", .help = "which loss", .names = type_names },
 	{ "scale", DN_KEY_FLOAT, "1", .help = "factor on the gradient, not on the loss" },
-	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here" },
-	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here" },
-	{ "thresh", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here", .resume = DN_RESUME_ANY },
+	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here", .resume = DN_RESUME_ANY },
+	{ "thresh", DN_KEY_FLOAT, "0", .help = "no effect here", .resume = DN_RESUME_ANY },
 	{ .key = NULL },
 };
 
