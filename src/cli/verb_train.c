@@ -6,7 +6,7 @@
 
 #include "cli/cli.h"
 #include "cli/samples.h"
-#include "io/state.h"
+#include "graph/optimizer.h"
 
 /* --- progress: one line that is rewritten on a terminal, a line every ten seconds elsewhere --- */
 
@@ -256,7 +256,7 @@ static void tell_fresh_state(const struct dn_hyper *h)
 	fprintf(stderr, "notice: a weights file holds no optimizer state: ");
 	for (int k = 0; k < dn_state_count(o); k++)
 		fprintf(stderr, "%s%s", k ? " and " : "", dn_state_name(o, k));
-	fprintf(stderr, " of %s start%s at zero (checkpoints hold it: -save_every, -resume)\n", dn_state_optimizer(o),
+	fprintf(stderr, " of %s start%s at zero (checkpoints hold it: -save_every, -resume)\n", dn_optimizer_name(o),
 		dn_state_count(o) > 1 ? "" : "s");
 }
 

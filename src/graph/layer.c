@@ -70,7 +70,7 @@ int dn_layer_no_effect(struct dn_layer *l, struct dn_section *s, const char *con
 	int err = 0;
 
 	for (int i = 0; i < n && !err; i++)
-		err = dn_key_no_effect(s, keys[i], l->net->opt.train && !again);
+		err = dn_key_no_effect(s, keys[i], (l->net->opt.train || l->net->opt.describe) && !again);
 	return err;
 }
 

@@ -5,22 +5,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "graph/graph_priv.h"
-
-/* Names in the order of enum dn_policy and of enum dn_optimizer. */
-static const char policies[] = "constant, step, steps, exp, poly, sigmoid, random, sgdr";
-static const char optimizers[] = "sgd, adam, adamw";
-
-static const char *policy_names(void)
-{
-	return policies;
-}
-
-static const char *optimizer_names(void)
-{
-	return optimizers;
-}
+#include "graph/optimizer.h"
 
 #define FAR ((int64_t)1 << 53) /* batch numbers stay exact as doubles */
 
@@ -40,7 +26,7 @@ const struct dn_key_rule dn_net_keys[] = {
 	  .resume = DN_RESUME_ANY },
 	/* the rate */
 	{ "learning_rate", DN_KEY_FLOAT, ".001", .help = "rate before the policy", .resume = DN_RESUME_ANY },
-	{ "policy", DN_KEY_TEXT, "constant", .help = "how the rate goes on", .names = policy_names, .resume = DN_RESUME_ANY },
+	{ "policy", DN_KEY_TEXT, "constant", .help = "how the rate changes", .names = dn_policy_names, .resume = DN_RESUME_ANY },
 	{ "burn_in", DN_KEY_INT, "0", 0, FAR, .help = "updates during which the rate is rate * (update / burn_in)^power",
 	  .resume = DN_RESUME_ANY },
 	{ "max_batches", DN_KEY_INT, "0", 0, FAR, .help = "updates until training ends; 0: never", .resume = DN_RESUME_ANY },
@@ -58,8 +44,8 @@ const struct dn_key_rule dn_net_keys[] = {
 	{ "sgdr_mult", DN_KEY_INT, "2", 1, 1 << 9, .help = "policy=sgdr: how much longer the next cycle is",
 	  .resume = DN_RESUME_ANY },
 	/* the update */
-	{ "optimizer", DN_KEY_TEXT, .help = "rule of the updates", .names = optimizer_names, .otherwise = "sgd, with adam=1 adam",
-	  .resume = DN_RESUME_ANY },
+	{ "optimizer", DN_KEY_TEXT, .help = "rule of the update", .names = dn_optimizer_names,
+	  .otherwise = "sgd, with adam=1 adam", .resume = DN_RESUME_ANY },
 	{ "momentum", DN_KEY_FLOAT, ".9", .help = "of sgd", .resume = DN_RESUME_ANY },
 	{ "decay", DN_KEY_FLOAT, ".0001", .help = "of weights, not of biases and scales", .resume = DN_RESUME_ANY },
 	{ "adam", DN_KEY_INT, "0", 0, 1, .help = "1: optimizer=adam", .resume = DN_RESUME_ANY },
@@ -129,11 +115,9 @@ const struct dn_key_rule dn_net_keys[] = {
 static int policy_read(struct dn_hyper *h, struct dn_section *s)
 {
 	const char *name = dn_key_text(s, "policy");
-	int i = dn_word_index(policies, name);
 
-	if (i < 0)
-		return dn_section_fail(s, "policy", -EINVAL, "policy=%s: unknown policy; known are %s", name, policies);
-	h->policy = (enum dn_policy)i;
+	if (dn_policy_find(name, &h->policy))
+		return dn_section_fail(s, "policy", -EINVAL, "policy=%s: unknown policy; known are %s", name, dn_policy_names());
 	return 0;
 }
 
@@ -176,8 +160,8 @@ static int sgdr_read(struct dn_hyper *h, struct dn_section *s)
 static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 {
 	const char *name = dn_key_text(s, "optimizer");
+	enum dn_optimizer named = DN_SGD;
 	int64_t adam;
-	int i;
 	int err = dn_key_int(s, "adam", &adam);
 
 	if (!err)
@@ -189,14 +173,13 @@ static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 	if (err)
 		return err;
 	h->optimizer = adam ? DN_ADAM : DN_SGD;
-	i = name ? dn_word_index(optimizers, name) : 0;
-	if (i < 0)
+	if (name && dn_optimizer_find(name, &named))
 		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s: unknown optimizer; known are %s", name,
-				       optimizers);
-	if (name && adam && i != DN_ADAM)
+				       dn_optimizer_names());
+	if (name && adam && named != DN_ADAM)
 		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s, but adam=1", name);
 	if (name)
-		h->optimizer = (enum dn_optimizer)i;
+		h->optimizer = named;
 	if (h->optimizer == DN_SGD)
 		return 0;
 	if (h->beta1 < 0 || h->beta1 >= 1 || h->beta2 < 0 || h->beta2 >= 1)

@@ -24,7 +24,7 @@ typedef int (*dn_interval_fn)(void *arg, struct dn_param *p, int64_t at, int64_t
 #define DN_ROLLING_KEEP .99f
 #define DN_ROLLING_NEW .01f
 
-enum dn_optimizer { DN_SGD, DN_ADAM, DN_ADAMW };
+enum dn_optimizer { DN_SGD, DN_ADAM, DN_ADAMW, DN_OPTIMIZERS }; /* see graph/optimizer.h */
 
 struct dn_update { /* one optimizer step */
 	enum dn_optimizer optimizer;

@@ -138,9 +138,10 @@ static void see_folder(void *arg, int64_t step, uint64_t run)
 
 void dn_ckpt_look(const char *dir, uint64_t run, struct dn_ckpt_folder *out)
 {
-	struct look l = { out, run };
+	struct look l = { .run = run };
 
 	*out = (struct dn_ckpt_folder){ .last = -1, .others_first = -1, .others_last = -1 };
+	l.f = out;
 	each_step(dir, see_folder, &l);
 }
 

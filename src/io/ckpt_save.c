@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "io/ckpt_priv.h"
-#include "io/state.h"
+#include "graph/optimizer.h"
 
 struct record {		/* one interval, as the ranks send it to rank 0 */
 	int32_t tensor; /* param index * (1 + n_states), + 1 + k for state k; carries follow */
@@ -253,7 +253,7 @@ static int write_piece(void *arg, struct dn_param *p, int64_t at, int64_t n, flo
 /* the next record, of a carry */
 static int write_carry(struct writing *w)
 {
-	const struct dn_net *net = w->l->net;
+	struct dn_net *net = w->l->net;
 	const struct record *r = &w->l->records[w->at];
 	float *x;
 	int err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, sizeof(float) * (size_t)r->length, (void **)&x);
@@ -264,6 +264,7 @@ static int write_carry(struct writing *w)
 	err = dn_carry_get(net, net->carries[r->tensor - carries_at(w->l)], r->start / (r->length * net->opt.world), x);
 	if (!err)
 		err = write_piece(w, NULL, r->start, r->length, x);
+	dn_net_drain(net);
 	net->dev->be->free_host(net->dev, x);
 	return err;
 }
@@ -389,7 +390,7 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 	struct dn_ckpt_head head = {
 		.state = *s,
 		.cfg_text = net->cfg->file->text,
-		.optimizer = dn_state_optimizer(net->hyper.optimizer),
+		.optimizer = dn_optimizer_name(net->hyper.optimizer),
 		.world = g->world,
 		.replicas = l->replicas,
 		.shards = g->world / l->replicas,

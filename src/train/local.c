@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "io/state.h"
+#include "graph/optimizer.h"
 #include "train/loop.h"
 #include "train/optim.h"
 

@@ -18,14 +18,21 @@ enum fsdp_reduction { FSDP_TREE };
 
 extern const struct fsdp_names fsdp_strategies, fsdp_layouts, fsdp_prefetches, fsdp_reductions;
 
-enum fsdp_policy_kind {
-	FSDP_BLOCKS_AUTO,
-	FSDP_BLOCKS_EACH,
-	FSDP_BLOCKS_WHOLE,
-	FSDP_BLOCKS_SIZE,
-	FSDP_BLOCKS_TYPE,
-	FSDP_BLOCKS_AT
-};
+/* clang-format off */
+/* X(enum, name or how it begins, what follows) of blocks= */
+#define FSDP_BLOCKS_TABLE(X) \
+	X(FSDP_BLOCKS_AUTO, "auto", "") \
+	X(FSDP_BLOCKS_EACH, "each", "") \
+	X(FSDP_BLOCKS_WHOLE, "whole", "") \
+	X(FSDP_BLOCKS_SIZE, "size:", "BYTES") \
+	X(FSDP_BLOCKS_TYPE, "type:", "SECTION") \
+	X(FSDP_BLOCKS_AT, "at:", "I,J,...")
+/* clang-format on */
+#define FSDP_BLOCKS_ENUM_(row, name, what) row,
+#define FSDP_BLOCKS_NAME_(row, name, what) name what ", "
+/* "auto, each, ..., " */
+#define FSDP_BLOCKS_NAMES FSDP_BLOCKS_TABLE(FSDP_BLOCKS_NAME_)
+enum fsdp_policy_kind { FSDP_BLOCKS_TABLE(FSDP_BLOCKS_ENUM_) FSDP_BLOCKS_KINDS };
 
 struct fsdp_policy { /* where blocks start; texts are borrowed from the option */
 	enum fsdp_policy_kind kind;

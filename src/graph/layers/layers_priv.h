@@ -108,8 +108,11 @@ int linear_backward(const struct layer_linear *li, struct dn_layer *l);
 /** layer_has_truth() - a target for this loss; of another length only where nothing trains, and then it has none */
 static inline bool layer_has_truth(const struct dn_layer *l, const struct dn_pass *pass)
 {
-	return pass->truth && l->truths == l->net->truths;
+	return (pass->truth || pass->classes) && l->truths == l->net->truths;
 }
+
+/** layer_truth() - the pass's target and, in *t, its descriptor: as the flat output, or one class an image */
+const void *layer_truth(const struct dn_layer *l, const struct dn_pass *pass, struct dn_tensor *t);
 
 /* Losses: *scratch takes t - p of a pass that does not learn. layer_loss() needs the target, and without one zeroes
  * what delta there is. @t may be NULL: the pass's target. */
