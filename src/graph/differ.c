@@ -1,8 +1,9 @@
 /* In what two cfgs make nets that compute, or learn, something else.
  *
  * Sections of layers are compared in order, key by key, by what their values mean: every key that the section's tables have, with
- * the default that holds without it, but for those that the table below leaves free. So a key that a type of layer gains is
- * compared without a word here. Formatting, comments, the order of keys, unknown keys and a written default are no difference.
+ * the default that holds without it, but for those that their tables leave free (dn_key_rule.resume). So a key that a type of
+ * layer gains is compared without a word here. Formatting, comments, the order of keys, unknown keys and a written default are no
+ * difference.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -14,91 +15,6 @@
 #include "base/text.h"
 #include "graph/cfg.h"
 #include "graph/layer.h"
-
-enum rule {
-	COMPARED,
-	FREE,	/* may change from one start to the next */
-	LAYERS, /* numbers of layers, from the first or from this one */
-	IMPLIED /* free where the cfg names width, height and channels */
-};
-
-/* What a training may change when it goes on. Whatever is not listed here is the net. */
-static const struct {
-	const char *section; /* "net", a type of layer, or NULL: any layer */
-	const char *key;
-	enum rule rule;
-} rules[] = {
-	/* the update rule's numbers and their course; the optimizer itself is compared by its state */
-	{ "net", "learning_rate", FREE },
-	{ "net", "learning_rate_min", FREE },
-	{ "net", "policy", FREE },
-	{ "net", "burn_in", FREE },
-	{ "net", "step", FREE },
-	{ "net", "steps", FREE },
-	{ "net", "scale", FREE },
-	{ "net", "scales", FREE },
-	{ "net", "gamma", FREE },
-	{ "net", "power", FREE },
-	{ "net", "sgdr_cycle", FREE },
-	{ "net", "sgdr_mult", FREE },
-	{ "net", "momentum", FREE },
-	{ "net", "decay", FREE },
-	{ "net", "B1", FREE },
-	{ "net", "B2", FREE },
-	{ "net", "eps", FREE },
-	{ "net", "optimizer", FREE },
-	{ "net", "adam", FREE },
-	{ NULL, "learning_rate", FREE },
-	/* how long, and in which portions; batch and legacy_bn are compared as the run has them, flags included */
-	{ "net", "max_batches", FREE },
-	{ "net", "batch", FREE },
-	{ "net", "subdivisions", FREE },
-	{ "net", "legacy_bn", FREE },
-	/* which of the possible views of an image are drawn: samples, not the net */
-	{ "net", "min_crop", FREE },
-	{ "net", "max_crop", FREE },
-	{ "net", "min_ratio", FREE },
-	{ "net", "max_ratio", FREE },
-	{ "net", "center", FREE },
-	{ "net", "angle", FREE },
-	{ "net", "aspect", FREE },
-	{ "net", "hue", FREE },
-	{ "net", "saturation", FREE },
-	{ "net", "exposure", FREE },
-	{ "net", "flip", FREE },
-	{ "net", "random", FREE },
-	/* what is frozen, and what weights files hold of a layer */
-	{ NULL, "stopbackward", FREE },
-	{ NULL, "dontload", FREE },
-	{ NULL, "dontloadscales", FREE },
-	{ NULL, "dontsave", FREE },
-	{ NULL, "numload", FREE },
-	{ NULL, "flipped", FREE },
-	/* without effect here */
-	{ "cost", "ratio", FREE },
-	{ "cost", "noobj", FREE },
-	{ "cost", "thresh", FREE },
-	{ "crop", "shift", FREE },
-	{ "crop", "angle", FREE },
-	{ "crop", "saturation", FREE },
-	{ "crop", "exposure", FREE },
-	/* same numbers in another spelling */
-	{ NULL, "layers", LAYERS },
-	{ NULL, "from", LAYERS },
-	{ NULL, "share_index", LAYERS },
-	{ "net", "inputs", IMPLIED },
-};
-
-/* Defaults that a layer works out of another key of its section. */
-static const struct {
-	const char *key, *from;
-	int64_t more;
-} derived[] = {
-	{ "stride_x", "stride", 0 },
-	{ "stride_y", "stride", 0 },
-	{ "size", "stride", 0 },
-	{ "padding", "size", -1 },
-};
 
 /* Sections that are no layers do not take part: [block] markers and those of plugins. */
 struct walk {
@@ -118,16 +34,6 @@ static int DN_PRINTF(3, 4) tell(const struct walk *w, int line, const char *fmt,
 	va_end(ap);
 	snprintf(whole, sizeof(whole), "%.500s:%d: %s", w->now->file->path, line, text);
 	return w->fn(w->arg, whole);
-}
-
-static enum rule rule_of(const struct walk *w, const char *key)
-{
-	const char *type = w->layer < 0 ? "net" : dn_layer_find(w->now->name)->name;
-
-	for (int i = 0; i < DN_N(rules); i++)
-		if (!strcmp(rules[i].key, key) && (rules[i].section ? !strcmp(rules[i].section, type) : w->layer >= 0))
-			return rules[i].rule;
-	return COMPARED;
 }
 
 static const struct dn_key *find(const struct dn_section *s, const char *key)
@@ -201,22 +107,18 @@ static const char *holds(const struct dn_section *s, const struct dn_key_rule *r
 {
 	const struct dn_key *k = find(s, r->key);
 
-	if (k || r->def || r->kind != DN_KEY_INT)
-		return k ? k->value : r->def;
-	for (int i = 0; i < DN_N(derived); i++) {
-		const struct dn_key_rule *from = strcmp(derived[i].key, r->key) ? NULL : dn_section_rule(s, derived[i].from);
-		const char *text = from ? holds(s, from, out, cap) : NULL;
-		int64_t x;
+	const struct dn_key_rule *from = k || r->def || !r->from ? NULL : dn_section_rule(s, r->from);
+	const char *text;
+	int64_t x;
 
-		if (!text)
-			continue;
-		if (dn_parse_int(text, &x) <= DN_NUM_PREFIX)
-			snprintf(out, cap, "%lld", (long long)x + derived[i].more);
-		else
-			snprintf(out, cap, "%s", text); /* the other key's fault */
-		return out;
-	}
-	return NULL;
+	if (!from)
+		return k ? k->value : r->def;
+	text = holds(s, from, out, cap);
+	if (text && dn_parse_int(text, &x) <= DN_NUM_PREFIX)
+		snprintf(out, cap, "%lld", (long long)x + r->more);
+	else if (text)
+		snprintf(out, cap, "%s", text); /* the other key's fault */
+	return text ? out : NULL;
 }
 
 static bool same_value(const struct walk *w, const struct dn_key_rule *r, const char *x, const char *y)
@@ -225,7 +127,7 @@ static bool same_value(const struct walk *w, const struct dn_key_rule *r, const 
 		return x == y;
 	if (!strcmp(x, y))
 		return true;
-	if (rule_of(w, r->key) == LAYERS)
+	if (r->resume == DN_RESUME_SAME_LAYERS)
 		return same_layers(x, y, w->layer);
 	switch (r->kind) {
 	case DN_KEY_INT:
@@ -244,14 +146,13 @@ static bool same_value(const struct walk *w, const struct dn_key_rule *r, const 
 static int compare_key(const struct walk *w, const struct dn_key_rule *r)
 {
 	const struct dn_key *x = find(w->now, r->key), *y = find(w->then, r->key);
-	enum rule rule = rule_of(w, r->key);
 	const char *here, *there;
 	char a[64], b[64];
 
 	/* a default that is another follows from a key that is another */
-	if (r->kind == DN_KEY_NOTHING || rule == FREE || (!x && !y))
+	if (r->kind == DN_KEY_NOTHING || r->resume == DN_RESUME_ANY || (!x && !y))
 		return 0;
-	if (rule == IMPLIED && find(w->now, "width") && find(w->then, "width"))
+	if (r->resume == DN_RESUME_IF_IMAGE && find(w->now, "width") && find(w->then, "width"))
 		return 0;
 	here = holds(w->now, r, a, sizeof(a));
 	there = holds(w->then, r, b, sizeof(b));

@@ -22,15 +22,14 @@ static const struct dn_key_rule keys[] = {
 	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
 	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the square kernel" },
 	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the kernel" },
-	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides",
-	  .otherwise = "stride" },
-	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .otherwise = "stride" },
+	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides", .from = "stride" },
+	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .from = "stride" },
 	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is dilation * (size / 2)" },
 	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "zeros on each side, without pad=1" },
 	{ "groups", DN_KEY_INT, "1", 1, 1 << 24, .help = "cuts input and output channels into parts of their own" },
 	{ "dilation", DN_KEY_INT, "1", 1, 1 << 24, .help = "distance of the kernel's taps" },
 	LINEAR_KEYS,
-	{ "flipped", DN_KEY_INT, "0", 0, 1, .help = "1: the matrix lies transposed in .weights files" },
+	{ "flipped", DN_KEY_INT, "0", 0, 1, .help = "1: the matrix lies transposed in .weights files", .resume = DN_RESUME_ANY },
 	{ "binary", DN_KEY_INT, "0", 0, 1, .help = "1: weights are binarised in forward" },
 	{ "xnor", DN_KEY_INT, "0", 0, 1, .help = "1: weights and input are binarised in forward" },
 	{ "bin_output", DN_KEY_ONLY, .def = "0" },
@@ -63,9 +62,9 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 	if (!err)
 		err = dn_key_int(s, "stride", &d->stride);
 	if (!err)
-		err = dn_key_int_or(s, "stride_x", d->stride, &sx);
+		err = dn_key_int(s, "stride_x", &sx);
 	if (!err)
-		err = dn_key_int_or(s, "stride_y", d->stride, &sy);
+		err = dn_key_int(s, "stride_y", &sy);
 	if (!err)
 		err = dn_key_int(s, "pad", &pad);
 	if (!err)

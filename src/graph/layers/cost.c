@@ -12,9 +12,9 @@ struct cost {
 static const struct dn_key_rule keys[] = {
 	{ "type", DN_KEY_TEXT, "sse", .help = "what is summed; seg is sse", .names = dn_cost_names },
 	{ "scale", DN_KEY_FLOAT, "1", .help = "factor on the gradient, not on the loss" },
-	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here" },
-	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here" },
-	{ "thresh", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here", .resume = DN_RESUME_ANY },
+	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here", .resume = DN_RESUME_ANY },
+	{ "thresh", DN_KEY_FLOAT, "0", .help = "no effect here", .resume = DN_RESUME_ANY },
 	{ .key = NULL },
 };
 

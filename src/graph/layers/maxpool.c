@@ -13,12 +13,11 @@ struct maxpool {
 
 static const struct dn_key_rule keys[] = {
 	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the window" },
-	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides",
-	  .otherwise = "stride" },
-	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .otherwise = "stride" },
-	{ "size", DN_KEY_INT, NULL, 1, 1 << 24, .help = "side of the window", .otherwise = "stride" },
+	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides", .from = "stride" },
+	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .from = "stride" },
+	{ "size", DN_KEY_INT, NULL, 1, 1 << 24, .help = "side of the window", .from = "stride" },
 	{ "padding", DN_KEY_INT, NULL, 0, 1 << 24, .help = "of both sides together; the half, rounded down, lies left and above",
-	  .otherwise = "size - 1" },
+	  .from = "size", .more = -1 },
 	{ "maxpool_depth", DN_KEY_ONLY, .def = "0" },
 	{ "antialiasing", DN_KEY_ONLY, .def = "0" },
 	{ "maxpool_zero_nonmax", DN_KEY_ONLY, .def = "0" },
@@ -33,13 +32,13 @@ static int maxpool_keys(struct dn_layer *l, struct dn_section *s)
 	int err = dn_key_int(s, "stride", &d->stride);
 
 	if (!err)
-		err = dn_key_int_or(s, "stride_x", d->stride, &sx);
+		err = dn_key_int(s, "stride_x", &sx);
 	if (!err)
-		err = dn_key_int_or(s, "stride_y", d->stride, &sy);
+		err = dn_key_int(s, "stride_y", &sy);
 	if (!err)
-		err = dn_key_int_or(s, "size", d->stride, &d->size);
+		err = dn_key_int(s, "size", &d->size);
 	if (!err)
-		err = dn_key_int_or(s, "padding", d->size - 1, &d->pad);
+		err = dn_key_int(s, "padding", &d->pad);
 	if (err)
 		return err;
 	if (sx != sy)

@@ -10,7 +10,8 @@ struct route {
 };
 
 static const struct dn_key_rule keys[] = {
-	{ "layers", DN_KEY_INTS, NULL, .help = "numbers of the layers; negative counts from this one; needed" },
+	{ "layers", DN_KEY_INTS, NULL, .help = "numbers of the layers; negative counts from this one; needed",
+	  .resume = DN_RESUME_SAME_LAYERS },
 	{ "groups", DN_KEY_INT, "1", 1, 1 << 24, .help = "parts of each layer's channels, of which one is taken" },
 	{ "group_id", DN_KEY_INT, "0", 0, 1 << 24, .help = "which part, less than groups" },
 	{ .key = NULL },

@@ -12,7 +12,8 @@ struct shortcut {
 };
 
 static const struct dn_key_rule keys[] = {
-	{ "from", DN_KEY_INTS, NULL, .help = "the other layer, by number; negative counts from this one; needed" },
+	{ "from", DN_KEY_INTS, NULL, .help = "the other layer, by number; negative counts from this one; needed",
+	  .resume = DN_RESUME_SAME_LAYERS },
 	{ "alpha", DN_KEY_FLOAT, "1", .help = "factor of the layer before, where both overlap" },
 	{ "beta", DN_KEY_FLOAT, "1", .help = "factor of the other layer" },
 	{ "activation", DN_KEY_TEXT, "linear", .help = "applied to the output", .names = dn_act_names },
