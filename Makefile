@@ -178,6 +178,9 @@ tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) $(FTEST_BIN) $(FAR_PROG) ## build t
 test: all tests ## build and run all suites; T=word only those with a word in their name (T="one two"); NP="1 2 3 4" numbers of ranks
 	$(Q)NP="$(NP)" scripts/run-suites.sh $(B) $(T)
 
+test-far: all tests $(FAR_PROG) ## suites over a back end whose memory the host cannot touch and whose work is late; FAR_SEEDS="1 2" NP="1 2" BACKEND=ref
+	$(Q)scripts/test-far.sh $(B) $(T)
+
 check-all: ## set-up, build and every test, as scripts/test.sh does
 	$(Q)scripts/test.sh
 

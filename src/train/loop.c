@@ -208,7 +208,7 @@ static int prepare_files(struct dn_loop *l)
 	err = first ? check_names(l) : 0;
 	if (!err && first)
 		err = lock_take(&l->lock, l->backup, l->base, LOCK_BY_KERNEL);
-	if (!err && first)
+	if (!err && first && !l->resume) /* a resumed run is compared with the checkpoint that it asks for */
 		err = dn_ckpt_refuse(l->ckpt_dir, l->net);
 	err = dn_group_agree(&l->g, err, "backup folder");
 	if (!err)
