@@ -382,15 +382,15 @@ static int leave(struct fsdp_runtime *rt, enum fsdp_op_kind kind, int block, int
 	return err;
 }
 
-/* A pass that is not a step's begins: nothing of a step may be open. A repeated one stands where no plan foresees it, so it
- * has the queues to itself. */
+/* A pass that is not a step's begins: no block of a step may be gathered. A repeated one, and any within a step, stands where no
+ * plan foresees it, so it finds all queues empty. */
 static int begin_pass(struct fsdp_runtime *rt)
 {
 	for (int i = 0; i < rt->plan->n_blocks; i++)
 		if (rt->blocks[i].state != FSDP_SHARDED)
 			return dn_fail(-EPROTO, "block %s: an evaluation begins while it is %s", block_name(rt, i),
 				       state_name(rt->blocks[i].state));
-	rt->barrier |= rt->pass == &rt->plan->repeat;
+	rt->barrier |= rt->pass == &rt->plan->repeat || (rt->at && rt->at < rt->plan->step.n_ops);
 	return 0;
 }
 
