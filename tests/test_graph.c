@@ -113,7 +113,8 @@ static void unsupported_keys_are_errors_and_harmless_ones_silent(void)
 		"t.cfg:7: [conv] activation=mush: unknown activation; known are linear");
 	REFUSES(NET "[conv]\nactivation=normalize_channels\n", -ENOTSUP, "t.cfg:7: [conv] activation=normalize_channels is not");
 	REFUSES(NET "[softmax]\ngroups=5\n", -EINVAL, "groups=5");
-	REFUSES(NET CONV "[cost]\ntype=hinge\n", -EINVAL, "[cost] type=hinge: unknown cost; known are sse, seg, masked, smooth");
+	REFUSES(NET CONV "[cost]\ntype=hinge\n", -EINVAL,
+		"[cost] type=hinge: unknown cost; known are sse, masked, smooth, L1, wgan, seg");
 	REFUSES("[net]\ninputs=3\noptimizer=lion\n[conn]\n", -EINVAL, "t.cfg:3: [net] optimizer=lion: unknown optimizer");
 	REFUSES("[net]\ninputs=3\noptimizer=sgd\nadam=1\n[conn]\n", -EINVAL, "t.cfg:3: [net] optimizer=sgd, but adam=1");
 	REFUSES("[net]\ninputs=3\nadam=1\nB1=1\n[conn]\n", -EINVAL, "t.cfg:4: [net] B1=1");
@@ -412,7 +413,7 @@ static void rates_follow_the_formulas(void)
 static void bad_policies_are_errors(void)
 {
 	REFUSES("[net]\ninputs=2\npolicy=sig\n[conn]\n", -EINVAL,
-		"t.cfg:3: [net] policy=sig: unknown policy; known are constant, step, steps");
+		"t.cfg:3: [net] policy=sig: unknown policy; known are constant, step, steps, exp, poly, sigmoid, random, sgdr");
 	REFUSES("[net]\ninputs=2\npolicy=steps\n[conn]\n", -EINVAL, "needs the keys steps and scales");
 	REFUSES("[net]\ninputs=2\npolicy=steps\nsteps=1,2,3\nscales=1,2\n[conn]\n", -EINVAL, "scales has 2 entries, steps has 3");
 	REFUSES("[net]\ninputs=2\npolicy=steps\nsteps=1\nscales=1,2\n[conn]\n", -EINVAL, "scales has 2 entries, steps has 1");
@@ -540,7 +541,8 @@ static int fail_at_b(void *self, struct dn_block *b, const struct dn_pass *pass)
 
 static void hooks_surround_each_block_and_stop_at_the_frozen_prefix(void)
 {
-	static const struct dn_hooks hooks = { note_bf, note_af, note_bb, note_ab }, failing = { .before_backward = fail_at_b };
+	static const struct dn_hooks hooks = { note_bf, note_af, note_bb, note_ab, NULL },
+				     failing = { .before_backward = fail_at_b };
 	struct net_help t;
 
 	CHECK_OK_FATAL(net_help_build(&t, "ref",

@@ -1,5 +1,5 @@
 /* train: the update rule. */
-#include "io/state.h"
+#include "graph/optimizer.h"
 #include "train_help.h"
 #include "train/optim.h"
 
@@ -58,7 +58,7 @@ static void sgd_follows_its_formula_in_double(void)
 		CHECK_CLOSE(w, want_w, 7, 4e-7);
 	}
 	CHECK_EQ(dn_state_count(DN_SGD), 1);
-	CHECK_STR(dn_state_optimizer(DN_SGD), "sgd");
+	CHECK_STR(dn_optimizer_name(DN_SGD), "sgd");
 	CHECK_STR(dn_state_name(DN_SGD, 0), "momentum");
 	net_help_close(&t);
 }
@@ -106,7 +106,7 @@ static void adam_and_adamw_follow_their_formulas_in_double(void)
 	}
 	CHECK_EQ(dn_state_count(DN_ADAM), 2);
 	CHECK_EQ(dn_state_count(DN_ADAMW), 2);
-	CHECK_STR(dn_state_optimizer(DN_ADAMW), "adamw");
+	CHECK_STR(dn_optimizer_name(DN_ADAMW), "adamw");
 	CHECK_STR(dn_state_name(DN_ADAM, 0), "m");
 	CHECK_STR(dn_state_name(DN_ADAM, 1), "v");
 }

@@ -78,6 +78,8 @@ static int check_ready(const struct dn_net *net, const struct dn_pass *pass)
 		return dn_fail(-EINVAL, "net: a pass before dn_net_alloc()");
 	if (net->n_params && !net->store.ops)
 		return dn_fail(-EINVAL, "net: a pass without a store");
+	if (pass->classes && pass->truth)
+		return dn_fail(-EINVAL, "net: a pass with both classes and numbers as its target");
 	if (pass->phase != DN_INFER && !net->opt.train)
 		return dn_fail(-EINVAL, "net: a training pass of a net that was built for inference");
 	if (pass->micro < 0 || pass->micro >= (net->opt.train ? net->subdivisions : 1))
@@ -108,7 +110,9 @@ static int to_device(struct dn_net *net, const struct dn_pass *pass, bool send, 
 {
 	struct net_priv *priv = net->priv;
 	const struct dn_backend *be = net->dev->be;
-	size_t x = net->layers[0].in.bytes, t = sizeof(float) * (size_t)(net->local * net->truths);
+	const void *truth = pass->classes ? (const void *)pass->classes : pass->truth;
+	size_t x = net->layers[0].in.bytes,
+	       t = (size_t)net->local * (pass->classes ? sizeof(int32_t) : sizeof(float) * (size_t)net->truths);
 	int err = 0;
 
 	*out = *pass;
@@ -116,12 +120,14 @@ static int to_device(struct dn_net *net, const struct dn_pass *pass, bool send, 
 		return 0;
 	if (pass->input)
 		out->input = priv->input;
-	if (pass->truth)
+	if (pass->classes)
+		out->classes = (const int32_t *)(const void *)priv->truth;
+	else if (pass->truth)
 		out->truth = priv->truth;
 	if (send && pass->input)
 		err = be->copy(net->compute, priv->input, pass->input, x);
-	if (!err && send && pass->truth)
-		err = be->copy(net->compute, priv->truth, pass->truth, t);
+	if (!err && send && truth)
+		err = be->copy(net->compute, priv->truth, truth, t);
 	return err ? err : be->event_record(priv->input_read, net->compute);
 }
 
@@ -312,7 +318,7 @@ static int count_nonfinite(struct dn_net *net, const struct dn_layer *l, int64_t
 	if (!err)
 		err = be->stream_sync(net->compute);
 	if (!err)
-		memcpy(out, host, sizeof(*out));
+		memcpy(out, host, sizeof(*out)); /* host memory */
 	return err;
 }
 

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "io/ckpt_priv.h"
-#include "io/state.h"
+#include "graph/optimizer.h"
 
 /* --- open --- */
 
@@ -463,7 +463,7 @@ static int load_carries(struct dn_ckpt *c, struct dn_net *net)
 
 int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 {
-	const char *optimizer = dn_state_optimizer(net->hyper.optimizer);
+	const char *optimizer = dn_optimizer_name(net->hyper.optimizer);
 	int err;
 
 	err = check_net(c, net);

@@ -108,7 +108,8 @@ static int build(struct rank_run *r, struct job *j, int rank)
 	if (!err)
 		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local * INPUTS * sizeof(float), (void **)&r->x);
 	if (!err)
-		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local * CLASSES * sizeof(float), (void **)&r->t);
+		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local * CLASSES * sizeof(float),
+					     (void **)&r->t);
 	return err;
 }
 

@@ -5,14 +5,15 @@
 . "$(dirname "$0")/lib.bash"
 moments=${MOMENTS:-2}
 cfg=$tmp/net.cfg
-RANDOM=${SEED:-$$}
-echo "SEED=$RANDOM MOMENTS=$moments"
+seed=${SEED:-$$}
+RANDOM=$seed
+echo "SEED=$seed MOMENTS=$moments"
 seen=0 named=0 blocks=0
 
 rank_pid() {
 	local p
 	for p in $(pgrep -P "$job"); do
-		tr '\0' '\n' < "/proc/$p/environ" 2> /dev/null | grep -q "^OMPI_COMM_WORLD_RANK=$1\$" && echo "$p" && return
+		{ tr '\0' '\n' < "/proc/$p/environ"; } 2> /dev/null | grep -q "^OMPI_COMM_WORLD_RANK=$1\$" && echo "$p" && return
 	done
 }
 
@@ -20,11 +21,11 @@ nap() { # milliseconds
 	sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"
 }
 
-# start N BN STEPS: $job is mpirun's process; saves, evaluations and weights files come often
+# start N BN STEPS TIMEOUT: $job is mpirun's process; saves, evaluations and weights files come often
 start() {
 	rm -rf "$tmp/log" "$tmp/backup"
 	net "$cfg" "$2" "$3"
-	scripts/run-mpi.sh "$1" "$bin" classifier train "$tmp/x.data" "$cfg" -threads 1 -fsdp.timeout 2 -log "$tmp/log" \
+	scripts/run-mpi.sh "$1" "$bin" classifier train "$tmp/x.data" "$cfg" -threads 1 -fsdp.timeout "$4" -log "$tmp/log" \
 		-save_every 7 -valid 11 > "$tmp/out" 2> "$tmp/err" < /dev/null &
 	job=$!
 }
@@ -32,15 +33,16 @@ start() {
 # moment N SIGNAL STEPS MS: the signal goes to a rank MS milliseconds after the start (STEPS: of a short run) or after some steps
 # (STEPS 0: of an endless one). 1: it came too early or too late
 moment() {
-	local n=$1 r=$((RANDOM % $1)) pid guard where
+	local n=$1 r=$((RANDOM % $1)) pid guard where timeout=2
+	[ "$2" = STOP ] || timeout=30
 	if [ "$3" = 0 ]; then
-		start "$n" $((RANDOM % 2)) 100000000
+		start "$n" $((RANDOM % 2)) 100000000 $timeout
 		for _ in $(seq 400); do
 			[ "$(grep -c '"event":"step"' "$tmp/log" 2> /dev/null)" -ge 3 ] 2> /dev/null && break
 			sleep .05
 		done
 	else
-		start "$n" $((RANDOM % 2)) "$3"
+		start "$n" $((RANDOM % 2)) "$3" $timeout
 	fi
 	nap "$4"
 	pid=$(rank_pid "$r")

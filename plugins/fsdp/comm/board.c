@@ -45,10 +45,9 @@ static int board_map(struct fsdp_board **out, int world, int rank, int fd)
 	b->bytes = sizeof(*b->shared) + (size_t)world * sizeof(b->shared->ranks[0]);
 	b->shared = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (b->shared == MAP_FAILED) {
-		int err = -errno;
-
+		dn_fail(-ENOMEM, "memory shared by the ranks of this host: mmap: %s", strerror(errno));
 		dn_free(b);
-		return dn_fail(err, "memory shared by the ranks of this host: mmap: %s", strerror(-err));
+		return -ENOMEM;
 	}
 	*out = b;
 	return 0;
@@ -93,12 +92,12 @@ int fsdp_board_join(struct fsdp_board **out, int world, int rank, const struct f
 	if (!err)
 		err = board_map(&b, world, rank, fd);
 	(void)close(fd);
-	/* in another namespace of processes the same numbers mean other ones */
-	if (!err && b->shared->nonce != key->nonce)
-		err = dn_fail(-EINVAL, "memory shared by the ranks of this host: %s: is another process's", path);
-	if (err) {
-		fsdp_board_close(b);
+	if (err)
 		return err;
+	/* in another namespace of processes the same numbers mean other ones */
+	if (b->shared->nonce != key->nonce) {
+		fsdp_board_close(b);
+		return dn_fail(-EINVAL, "memory shared by the ranks of this host: %s: is another process's", path);
 	}
 	atomic_store(&b->shared->ranks[rank].state, HERE);
 	*out = b;

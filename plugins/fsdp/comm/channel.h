@@ -20,7 +20,9 @@ struct fsdp_channel_ops {
 	int (*test)(struct fsdp_channel *c, struct fsdp_request *q, bool *done); /* done: q->active becomes false */
 	/* as test for all that are active in q[0..n), at once; *all: none is any more */
 	int (*test_many)(struct fsdp_channel *c, struct fsdp_request *q, int n, bool *all);
-	void (*destroy)(struct fsdp_channel *c); /* never waits for peers */
+	int (*any)(struct fsdp_channel *c, int *peer); /* one that has sent what is not yet received, -1 = none */
+	void (*destroy)(struct fsdp_channel *c);       /* never waits for peers */
+	bool forgets; /* destroy forgets messages under way; else their memory stays as long as the process */
 };
 
 struct fsdp_channel {

@@ -180,6 +180,22 @@ static int local_test(struct fsdp_channel *ch, struct fsdp_request *q, bool *don
 	return local_test_many(ch, q, 1, done);
 }
 
+static int local_any(struct fsdp_channel *ch, int *peer)
+{
+	struct local_channel *c = (struct local_channel *)ch;
+
+	*peer = -1;
+	pthread_mutex_lock(&c->hub->lock);
+	for (int q = 0; q < ch->size && *peer < 0; q++) {
+		struct pair *p = pair_of(c, q, ch->rank);
+
+		if (p->n_sent > p->n_wanted)
+			*peer = q;
+	}
+	pthread_mutex_unlock(&c->hub->lock);
+	return 0;
+}
+
 /* with the lock: memory of messages that nobody has met yet is not ours any more */
 static void pair_cancel(struct pair *p, bool recv)
 {
@@ -214,8 +230,10 @@ static const struct fsdp_channel_ops local_ops = {
 	.send = local_send,
 	.recv = local_recv,
 	.test = local_test,
+	.any = local_any,
 	.test_many = local_test_many,
 	.destroy = local_destroy,
+	.forgets = true,
 };
 
 /* with the lock */

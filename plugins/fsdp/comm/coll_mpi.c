@@ -141,6 +141,17 @@ static int mpi_test(struct fsdp_channel *ch, struct fsdp_request *q, bool *done)
 	return mpi_test_many(ch, q, 1, done);
 }
 
+static int mpi_any(struct fsdp_channel *ch, int *peer)
+{
+	struct mpi_channel *c = (struct mpi_channel *)ch;
+	MPI_Status st;
+	int flag = 0, err;
+
+	err = mpi_status(MPI_Iprobe(MPI_ANY_SOURCE, 0, c->comm, &flag, &st), "message to", ch, ch->rank);
+	*peer = !err && flag ? st.MPI_SOURCE : -1;
+	return err;
+}
+
 /* Freeing a communicator is collective in spirit: with messages under way (a peer is lost) it is left to the end of the
  * process. MPI_Finalize frees what is idle. */
 static void mpi_destroy(struct fsdp_channel *ch)
@@ -153,6 +164,7 @@ static const struct fsdp_channel_ops mpi_ops = {
 	.send = mpi_send,
 	.recv = mpi_recv,
 	.test = mpi_test,
+	.any = mpi_any,
 	.test_many = mpi_test_many,
 	.destroy = mpi_destroy,
 };

@@ -1,24 +1,11 @@
 /* Control operations over a channel of their own: agreement, sums, comparison, gathering of texts, and the transfers of
  * a store's read and write. Each is a task: on the device's progress thread once fsdp_control_attach() was called, before
  * that by polling in the caller. Collective: all ranks call the same ones in the same order, from one thread.
+ * Each takes a number of messages that grows with log(world) (spread.h), long texts and transfers apart.
  */
 #ifndef FSDP_CONTROL_H
 #define FSDP_CONTROL_H
-#include "comm/channel.h"
-
-struct fsdp_control_header {
-	uint32_t kind;
-	int32_t err;
-	uint64_t bytes;
-};
-
-struct fsdp_control_peer { /* what one rank has to say in an operation */
-	struct fsdp_control_header head;
-	char *body;
-	size_t cap;
-	bool has_head, done;
-	struct fsdp_request send_head, send_body, recv_head, recv_body;
-};
+#include "comm/spread.h"
 
 struct fsdp_span {
 	int peer;
@@ -32,10 +19,11 @@ struct fsdp_control {
 	struct dn_device *dev; /* NULL before attach */
 	struct dn_stream *st;
 	char label[160];
-	int agreed;			  /* error that the last operation gave on all ranks alike, 0 = none */
-	struct fsdp_control_peer *peers;  /* [world]; our own entry holds what we say */
-	struct fsdp_control_header brief; /* without body, to those who do not want it */
-	bool body_to_all;
+	int agreed; /* error that the last operation gave on all ranks alike, 0 = none */
+	struct fsdp_roll roll;
+	struct fsdp_spread spread;
+	char *text; /* what is said, while it is put together */
+	size_t text_cap;
 	struct fsdp_span *spans; /* [world] of a transfer */
 	int n_spans, span;
 	size_t span_at;
@@ -43,7 +31,8 @@ struct fsdp_control {
 	struct fsdp_request span_req;
 };
 
-int fsdp_control_init(struct fsdp_control *c, struct fsdp_channel *ch, int64_t timeout_ms);
+/** fsdp_control_init() - takes both channels, also when it fails; @roll is for roll calls */
+int fsdp_control_init(struct fsdp_control *c, struct fsdp_channel *ch, struct fsdp_channel *roll, int64_t timeout_ms);
 void fsdp_control_fini(struct fsdp_control *c);
 /** fsdp_control_attach() - run on a stream of @dev from now on, until detach */
 int fsdp_control_attach(struct fsdp_control *c, struct dn_device *dev);

@@ -105,7 +105,7 @@ static int watch_peers(struct fsdp_mesh *m)
 
 static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l, int shards)
 {
-	struct fsdp_channel *control = NULL;
+	struct fsdp_channel *control = NULL, *roll = NULL;
 	int err = mpi_start();
 
 	if (err)
@@ -133,7 +133,9 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l, int shards)
 	if (!err)
 		err = fsdp_mpi_channel(&control);
 	if (!err)
-		err = fsdp_control_init(&m->control, control, m->timeout_ms);
+		err = fsdp_mpi_channel(&roll);
+	if (!err)
+		err = fsdp_control_init(&m->control, control, roll, m->timeout_ms);
 	if (!err)
 		err = mpi_check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
 	if (!err)
@@ -152,12 +154,14 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l, int shards)
 
 static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards)
 {
-	struct fsdp_channel *control = NULL;
+	struct fsdp_channel *control = NULL, *roll = NULL;
 	int err;
 
 	err = fsdp_local_channel(hub, m->rank, 0, &control);
 	if (!err)
-		err = fsdp_control_init(&m->control, control, m->timeout_ms);
+		err = fsdp_local_channel(hub, m->rank, 1, &roll);
+	if (!err)
+		err = fsdp_control_init(&m->control, control, roll, m->timeout_ms);
 	if (err)
 		return err;
 	m->world = m->ranks_on_host = control->world;

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/pidfd.h>
 #include <unistd.h>
+#include "comm/peers.h"
 #include "comm/presence.h"
 #include "comm/watch.h"
 
@@ -20,11 +21,6 @@
 #define OTHERS_END_MS 80       /* from the first to the last rank that one signal ends */
 #define LAUNCHER_KILLS_MS 4000 /* after the end of a rank; Open MPI: SIGTERM after 1 s, SIGKILL after 2 s */
 #define STUCK_GRACE_MS 3500    /* after the deadlines of tasks and of those who wait for them */
-
-struct peer {
-	int rank, fd;	    /* its pidfd; -1 = over and looked at, -2 = over before we could look */
-	int64_t stopped_ns; /* since when it is seen stopped, 0 = it is not */
-};
 
 struct fsdp_watch {
 	struct dn_launch launch;
@@ -41,14 +37,9 @@ struct fsdp_watch {
 	int status;
 	int64_t tick_ns;		/* last time the thread ran */
 	int64_t pause_end_ns, pause_ms; /* it did not run for so long, although it should have */
-	const struct fsdp_host *host;	/* NULL before fsdp_watch_peers() */
-	int n_peers;
-	struct peer *peers;
-	struct pollfd *polls; /* [1 + n_peers]: wake, then the peers; made once */
+	int64_t timeout_ms;		/* of waits; 0 = none */
+	struct fsdp_peers peers;
 	struct pollfd only_wake;
-	int64_t timeout_ms; /* of waits; 0 = none */
-	uint32_t moves;	    /* of this rank, when it was seen to move last: */
-	int64_t moved_ns;
 	int64_t lost_ns; /* when a rank was seen to have ended without a word, 0 = never */
 };
 
@@ -69,32 +60,14 @@ static void say(const struct fsdp_watch *w, const char *fmt, ...)
 /* straight out, for the same reason */
 static void leave(struct fsdp_watch *w, int status)
 {
-	if (w->host)
-		fsdp_board_leave(w->host->board);
+	if (w->peers.host)
+		fsdp_board_leave(w->peers.host->board);
 	if (w->starting) { /* others look at the files at this very moment; then the job is over */
 		dn_sleep_us(OTHERS_LOOK_MS * 1000);
 		fsdp_presence_remove_all(&w->presence);
 	}
 	fsdp_presence_remove(&w->presence);
 	_exit(status);
-}
-
-static bool nobody(const void *arg, int peer)
-{
-	return false;
-}
-
-/* "rank 1 is in X: waiting for rank 1 (stopped)", "" when all that are known of run */
-static void troubled(const struct fsdp_watch *w, char *out, size_t cap)
-{
-	struct fsdp_host h;
-
-	*out = '\0';
-	if (!w->host)
-		return;
-	h = *w->host;
-	h.watch = NULL; /* we are it, and hold its lock */
-	fsdp_host_waiting(&h, h.rank, h.world, nobody, NULL, out, cap);
 }
 
 static void late(struct fsdp_watch *w, int64_t waited_ms)
@@ -110,7 +83,7 @@ static void late(struct fsdp_watch *w, int64_t waited_ms)
 		say(w, "%s: waited %.1f s: waiting for %s", w->what, (double)waited_ms / 1e3, who);
 	if (w->starting)
 		leave(w, w->status);
-	troubled(w, who, sizeof(who));
+	fsdp_peers_stopped(&w->peers, who, sizeof(who));
 	say(w, "%s: waited %.1f s%s%s", w->what, (double)waited_ms / 1e3, *who ? ": " : "", who);
 	leave(w, w->status);
 }
@@ -161,69 +134,28 @@ static void sigterm_back(struct fsdp_watch *w)
 
 /* --- the other ranks of this host --- */
 
-/* Its process is over. Who has said why it leaves, or leaves in order, needs no words of ours. */
-static void peer_gone(struct fsdp_watch *w, struct peer *p)
-{
-	char here[FSDP_PLACE_MAX], there[FSDP_PLACE_MAX];
-
-	if (p->fd >= 0)
-		(void)close(p->fd);
-	p->fd = -1;
-	if (!fsdp_board_is_silent(w->host->board, p->rank))
-		return;
-	/* one signal to all ranks (the end of a job) ends us, too, before we speak of the first one */
-	pthread_mutex_unlock(&w->lock);
-	dn_sleep_us(OTHERS_END_MS * 1000);
-	pthread_mutex_lock(&w->lock);
-	if (w->stop)
-		return;
-	if (!w->lost_ns)
-		w->lost_ns = dn_now_ns();
-	if (!fsdp_board_first(w->host->board, p->rank))
-		return;
-	fsdp_board_place(w->host->board, w->host->rank, here);
-	fsdp_board_place(w->host->board, p->rank, there);
-	say(w, "%s: rank %d is gone; it was in %s", *here ? here : "start-up", p->rank, *there ? there : "start-up");
-}
-
 static void peers_look(struct fsdp_watch *w)
 {
-	for (int i = 0; i < w->n_peers && !w->stop; i++)
-		if (w->peers[i].fd == -2 || (w->peers[i].fd >= 0 && w->polls[1 + i].revents)) {
-			w->polls[1 + i].fd = -1; /* is passed over from now on */
-			peer_gone(w, &w->peers[i]);
-		}
+	char text[800];
+	int rank;
+
+	while (!w->stop && (rank = fsdp_peers_ended(&w->peers)) >= 0) {
+		/* one signal to all ranks (the end of a job) ends us, too, before we speak of the first one */
+		pthread_mutex_unlock(&w->lock);
+		dn_sleep_us(OTHERS_END_MS * 1000);
+		pthread_mutex_lock(&w->lock);
+		if (w->stop)
+			return;
+		if (!w->lost_ns)
+			w->lost_ns = dn_now_ns();
+		if (fsdp_peers_told(&w->peers, rank, text, sizeof(text)))
+			say(w, "%s", text);
+	}
 	/* it is the launcher that ends the job, with the status of the rank that ended first; not every one does */
 	if (w->lost_ns && !w->stop && dn_now_ns() - w->lost_ns > LAUNCHER_KILLS_MS * 1000000ll)
 		leave(w, 3);
-}
-
-/* This rank has begun nothing new for long, and another one was stopped all the time. */
-static void stuck_look(struct fsdp_watch *w)
-{
-	int64_t now = dn_now_ns(), limit = (w->timeout_ms + STUCK_GRACE_MS) * 1000000;
-	uint32_t moves = fsdp_board_moves(w->host->board, w->host->rank);
-	char here[FSDP_PLACE_MAX], who[512];
-
-	if (moves != w->moves || !w->moved_ns) {
-		w->moves = moves;
-		w->moved_ns = now;
-	}
-	if (!w->timeout_ms || !w->host->board || now - w->moved_ns < limit / 2) /* reading /proc costs more than it brings */
-		return;
-	for (int i = 0; i < w->n_peers; i++) {
-		struct peer *p = &w->peers[i];
-		const char *why = p->fd >= 0 ? dn_process_trouble(w->host->pids[p->rank]) : NULL;
-
-		if (!why || *why != 's')
-			p->stopped_ns = 0;
-		else if (!p->stopped_ns)
-			p->stopped_ns = now;
-		if (!p->stopped_ns || now - p->stopped_ns < limit / 2 || now - w->moved_ns < limit)
-			continue;
-		fsdp_board_place(w->host->board, w->host->rank, here);
-		troubled(w, who, sizeof(who));
-		say(w, "%s: waited %.1f s: %s", here, (double)(now - w->moved_ns) * 1e-9, who);
+	if (w->timeout_ms && fsdp_peers_stuck(&w->peers, w->timeout_ms + STUCK_GRACE_MS, text, sizeof(text))) {
+		say(w, "%s", text);
 		leave(w, 3);
 	}
 }
@@ -238,8 +170,10 @@ static void tick(struct fsdp_watch *w)
 	if (gap > PAUSE_MS) {
 		w->pause_end_ns = now;
 		w->pause_ms = gap;
-		w->since_ns += gap * 1000000; /* the others were not late, we were */
-		w->moved_ns = now;
+	}
+	if (gap > 2 * TICK_MS) { /* the others were not late, we were */
+		w->since_ns += (gap - TICK_MS) * 1000000;
+		fsdp_peers_again(&w->peers);
 	}
 	w->tick_ns = now;
 }
@@ -259,8 +193,8 @@ int64_t fsdp_watch_pause_ms(struct fsdp_watch *w)
 
 static void watch_sleep(struct fsdp_watch *w)
 {
-	struct pollfd *polls = w->polls ? w->polls : &w->only_wake;
-	int n = 1 + w->n_peers;
+	struct pollfd *polls = w->peers.host ? w->peers.polls : &w->only_wake;
+	int n = 1 + w->peers.n;
 	uint64_t woken;
 
 	pthread_mutex_unlock(&w->lock);
@@ -290,10 +224,8 @@ static void *watch_main(void *arg)
 		waited = (dn_now_ns() - w->since_ns) / 1000000;
 		if (w->limit_ms && waited > w->limit_ms)
 			late(w, waited);
-		if (w->host)
-			stuck_look(w);
 		watch_sleep(w);
-		if (w->host)
+		if (w->peers.host)
 			peers_look(w);
 	}
 	pthread_mutex_unlock(&w->lock);
@@ -361,34 +293,14 @@ err_free:
 
 int fsdp_watch_peers(struct fsdp_watch *w, const struct fsdp_host *h)
 {
-	struct pollfd *polls = dn_calloc(1 + (size_t)h->world, sizeof(*polls));
-	struct peer *peers = dn_calloc((size_t)h->world, sizeof(*peers));
-	int n = 0;
+	const struct pollfd wake = { .fd = w->wake, .events = POLLIN };
+	struct fsdp_peers peers;
+	int err = fsdp_peers_open(&peers, h, &wake);
 
-	if (!polls || !peers) {
-		dn_free(polls);
-		dn_free(peers);
-		return -ENOMEM;
-	}
-	polls[0] = w->only_wake;
-	for (int q = 0; q < h->world; q++) {
-		int fd;
-
-		if (q == h->rank || !h->pids[q])
-			continue;
-		fd = pidfd_open(h->pids[q], 0);
-		if (fd < 0 && errno != ESRCH) {
-			dn_warn("rank %d: its end will not be seen: pidfd_open: %s", q, strerror(errno));
-			continue;
-		}
-		peers[n] = (struct peer){ .rank = q, .fd = fd < 0 ? -2 : fd };
-		polls[++n] = (struct pollfd){ .fd = fd, .events = POLLIN };
-	}
+	if (err)
+		return err;
 	pthread_mutex_lock(&w->lock);
 	w->peers = peers;
-	w->polls = polls;
-	w->n_peers = n;
-	w->host = h;
 	pthread_mutex_unlock(&w->lock);
 	watch_wake(w);
 	return 0;
@@ -425,11 +337,7 @@ void fsdp_watch_stop(struct fsdp_watch *w)
 	watch_wake(w);
 	pthread_join(w->thread, NULL);
 	fsdp_presence_remove(&w->presence);
-	for (int i = 0; i < w->n_peers; i++)
-		if (w->peers[i].fd >= 0)
-			(void)close(w->peers[i].fd);
-	dn_free(w->peers);
-	dn_free(w->polls);
+	fsdp_peers_close(&w->peers);
 	(void)close(w->wake);
 	pthread_mutex_destroy(&w->lock);
 	dn_free(w);
