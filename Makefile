@@ -9,6 +9,7 @@ TSAN ?= 0
 WERROR ?= 0
 V ?= 0
 NP ?= 1 2 3 4
+FAR_SEEDS ?= 1 2 3
 PREFIX ?= /usr/local
 
 ifneq ($(filter-out 0 1,$(ASAN) $(TSAN) $(WERROR) $(V)),)
@@ -87,7 +88,7 @@ PLUGIN_SO := $(PLUGINS:%=$(B)/plugins/%.so)
 # plugins/NAME/plugin.mk may set NAME_CFLAGS and NAME_LIBS
 -include $(wildcard plugins/*/plugin.mk)
 
-.PHONY: all lib plugins tests test test-long test-asan test-tsan check-all demo asan tsan tidy format format-check golden bench fuzz \
+.PHONY: all lib plugins tests test test-long test-far test-asan test-tsan check-all demo asan tsan tidy format format-check golden bench fuzz \
 	install uninstall help clean
 all: $(PROG) $(PLUGIN_SO) $(if $(filter $(B),build/release),darknet) ## program and plugins; ./darknet is a link to the program
 lib: $(LIB) ## the library alone
@@ -178,8 +179,8 @@ tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) $(FTEST_BIN) $(FAR_PROG) ## build t
 test: all tests ## build and run all suites; T=word only those with a word in their name (T="one two"); NP="1 2 3 4" numbers of ranks
 	$(Q)NP="$(NP)" scripts/run-suites.sh $(B) $(T)
 
-test-far: all tests $(FAR_PROG) ## suites over a back end whose memory the host cannot touch and whose work is late; FAR_SEEDS="1 2" NP="1 2" BACKEND=ref
-	$(Q)scripts/test-far.sh $(B) $(T)
+test-far: all tests ## suites over tests/far, a device out of the host's reach; FAR_SEEDS="1 2 3" orders of its work, T=word, NP
+	$(Q)NP="$(NP)" FAR_SEEDS="$(FAR_SEEDS)" scripts/test-far.sh $(B) $(T)
 
 check-all: ## set-up, build and every test, as scripts/test.sh does
 	$(Q)scripts/test.sh

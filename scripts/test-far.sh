@@ -1,96 +1,82 @@
 #!/usr/bin/env bash
-# Suites over the far back end (tests/far): graph, layers, train, io, fsdp in process; the program at 1 to 4 ranks against ref.
-# usage: scripts/test-far.sh BUILD [WORD]    WORD: only suites with it in their name
-#   FAR_SEEDS="1 2"   orders of late work     NP="1 2 3 4"   numbers of ranks     BACKEND=ref   ref in the place of far
+# Runs suites over tests/far, a device that the host cannot touch and whose work is late, and prints a table; status 1 when
+# one fails. Orders of work follow from a seed: the suites of one process run once for each.
+# usage: FAR_SEEDS="1 2 3" NP="1 2" scripts/test-far.sh BUILD [WORD]    WORD: only suites with it in their name
+#   BUILD/tests/test_*, BUILD/tests/fsdp/test_*   but those of rooms that have no device
+#   tests/cli/test_train.sh, test_cli.sh, tests/mpi/test_train.sh   over BUILD/far/bin/darknet; the last at NP ranks
+#   BUILD/tests/far/test_*   the back end itself: it must find every fault that is planted
+# The same suites then run over ref: what the far back end asks for does no harm where it is not needed.
+# LIMIT: seconds that a suite may take (600).
 set -u
 cd "$(dirname "$0")/.." || exit 1
+
 build=$1
 word=${2:-}
-backend=${BACKEND:-far}
-seeds=${FAR_SEEDS:-1 2}
-np=${NP:-1 2 3 4}
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/dn-far.XXXXXX") || exit 1
-trap 'rm -rf "$tmp"' EXIT
-table=()
+seeds=${FAR_SEEDS:-1 2 3}
+limit=${LIMIT:-600}
+export NP=${NP-1 2 3 4}
+case $build in
+/*) export B=$build ;;
+*) export B=$PWD/$build ;;
+esac
+export DARKNET=$B/far/bin/darknet
+out=$(mktemp "${TMPDIR:-/tmp}/dn-far.XXXXXX") || exit 1
+trap 'rm -f "$out"' EXIT
 failed=0
+ran=0
+table=()
 
-limited() { # COMMAND...: functions of this script bound their own commands
-	if [ "$(type -t "$1")" = function ]; then
-		"$@"
-	else
-		timeout -k 10 "${LIMIT:-600}" "$@"
-	fi
-}
-
-suite() { # NAME COMMAND...
-	local name=$1 begin status verdict=ok
-	shift
-	case $name in
+suite() { # suite NAME OVER COMMAND...
+	local name="$1 over $2" begin end status verdict=ok
+	case $1 in
 	*"$word"*) ;;
 	*) return ;;
 	esac
+	shift 2
+	ran=$((ran + 1))
 	begin=$(date +%s)
-	limited "$@" > "$tmp/out" 2>&1 < /dev/null
+	timeout -k 10 "$limit" "$@" > "$out" 2>&1 < /dev/null
 	status=$?
+	end=$(date +%s)
 	if [ $status -ne 0 ]; then
 		verdict="FAILED (status $status)"
+		[ $status -eq 124 ] && verdict="FAILED (over $limit s)"
 		failed=$((failed + 1))
-		tail -n 40 "$tmp/out"
+		echo "== $name"
+		tail -n 60 "$out"
 	fi
-	table+=("$(printf '%-40s %6d s  %s' "$name" $(($(date +%s) - begin)) "$verdict")")
+	table+=("$(printf '%-48s %6d s  %s' "$name" $((end - begin)) "$verdict")")
+	echo "${table[-1]}"
 }
 
-tiny() { # OPTIONS OF [fsdp]
-	printf '%s\n' '[net]' batch=12 subdivisions=2 width=8 height=8 channels=1 learning_rate=.05 momentum=.9 decay=.0005 max_batches=4 \
-		'[fsdp]' $1 '[block]' name=stem '[convolutional]' filters=3 size=3 stride=2 pad=1 batch_normalize=1 activation=leaky '[dropout]' \
-		probability=.2 '[block]' name=body '[convolutional]' filters=5 size=3 pad=1 batch_normalize=1 activation=mish '[avgpool]' \
-		'[block]' name=head '[connected]' output=10 activation=linear '[softmax]'
-}
-
-# The same training over ref and over the back end: losses, weights and checkpoints have the same bits.
-ranks() { # N OPTIONS
-	local n=$1 cfg=$2 which
-	shift 2
-	for which in ref "$backend"; do
-		rm -rf "$tmp/$which"
-		mkdir -p "$tmp/$which"
-		tiny "$cfg" > "$tmp/$which/t.cfg"
-		sed "s#^backup.*#backup=$tmp/$which/backup#" cfg/digits.data > "$tmp/$which/t.data"
-		FAR_PATIENCE_MS=0 DARKNET_TEST_BACKEND=$which timeout -k 10 "${LIMIT:-600}" scripts/run-mpi.sh "$n" "$build/far/bin/darknet" train "$tmp/$which/t.data" \
-			"$tmp/$which/t.cfg" -threads 1 -save_every 2 -backend $which -log "$tmp/$which/log" "$@" > "$tmp/$which/out" 2>&1 || {
-			tail -n 20 "$tmp/$which/out"
-			return 1
-		}
-		(cd "$tmp/$which/backup" && find . -name '*.weights' -o -name '*.bin' | sort | xargs sha256sum) > "$tmp/$which/sums"
-		grep -oE '"event":"step".*"loss":[^,}]*' "$tmp/$which/log" | sed 's/"seconds":[^,]*,//; s/"load_seconds":[^,]*,//' > "$tmp/$which/losses"
-		[ -s "$tmp/$which/losses" ] || return 1
+# suites of one process that open a device for nets; backend_* call ops on host memory, the others have no device
+programs=()
+for t in "$B"/tests/test_* "$B"/tests/fsdp/test_runtime; do
+	[ -x "$t" ] && [ -f "tests/${t#"$B"/tests/}.c" ] || continue
+	case ${t##*/} in
+	test_backend* | test_base_* | test_data* | test_image* | test_list* | test_loader | test_samples | test_tree | test_keys) continue ;;
+	esac
+	programs+=("$t")
+done
+for t in "${programs[@]}"; do
+	for seed in $seeds; do
+		suite "${t#"$B"/tests/}" "far, seed $seed" env DARKNET_TEST_BACKEND=far FAR_SEED="$seed" "$t"
 	done
-	diff "$tmp/ref/losses" "$tmp/$backend/losses" && diff "$tmp/ref/sums" "$tmp/$backend/sums"
-}
-
-export DARKNET_TEST_BACKEND=$backend
-for seed in $seeds; do
-	export FAR_SEED=$seed
-	echo "== $backend, seed $seed"
-	for t in graph layers layer_rules sources carry keys train_local train_loop train_metric train_optim train_ranks io ckpt_runs \
-		fsdp/runtime fsdp/carry fsdp/exchange fsdp/grid far/faults; do
-		case $t in
-		*/*) t=${t%/*}/test_${t#*/} ;;
-		*) t=test_$t ;;
-		esac
-		suite "$t seed $seed" "$build/tests/$t"
-	done
-	for n in $np; do
-		suite "training $n ranks seed $seed" ranks "$n" limit=2
-		suite "training limit 1 $n ranks seed $seed" ranks "$n" limit=1
-	done
+	suite "${t#"$B"/tests/}" ref env DARKNET_TEST_BACKEND=ref "$t"
+done
+for t in cli/test_train cli/test_cli ${NP:+mpi/test_train}; do
+	suite $t far env DARKNET_TEST_BACKEND=far FAR_SEED="${seeds%% *}" bash tests/$t.sh
+done
+for n in $NP; do
+	suite "far/train $n ranks" far env FAR_SEED="${seeds%% *}" bash tests/far/train.sh "$n"
+done
+for t in "$B"/tests/far/test_*; do
+	[ -x "$t" ] && [ -f "tests/${t#"$B"/tests/}.c" ] && suite "${t#"$B"/tests/}" itself "$t"
 done
 
-echo
-printf '%s\n' ${table[@]+"${table[@]}"}
-if [ ${#table[@]} -eq 0 ]; then
+if [ $ran -eq 0 ]; then
 	echo "test-far: no suite has \"$word\" in its name" >&2
 	exit 1
 fi
-echo "test-far: ${#table[@]} run over $backend, $failed failed"
+echo "test-far: $ran run, $failed failed"
 [ $failed -eq 0 ]

@@ -1,6 +1,7 @@
 /* The far back end finds what breaks the contract: each fault is planted in a process of its own, which must end with the
  * report, or tell that its result is wrong; without the fault the same work passes. */
 #include <signal.h>
+#include <stddef.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "../net_help.h"
@@ -544,7 +545,32 @@ static void without_the_fault_the_same_work_passes(void)
 		}
 }
 
+/* An op that tests/far/ops.c forgets would run in the caller, over addresses that are no memory. */
+static void every_op_of_ref_is_carried_to_the_device(void)
+{
+	static const size_t no_work[] = { offsetof(struct dn_backend, conv_create),
+					  offsetof(struct dn_backend, conv_workspace_bytes),
+					  offsetof(struct dn_backend, conv_packed_bytes),
+					  offsetof(struct dn_backend, softmax_create) };
+	const char *far = (const char *)&far_table, *ref = (const char *)far_ref;
+	int n = 0;
+
+	for (size_t at = offsetof(struct dn_backend, gemm); at < sizeof(struct dn_backend); at += sizeof(void *)) {
+		bool same = !memcmp(far + at, ref + at, sizeof(void *)), meant = false;
+
+		for (size_t i = 0; i < sizeof(no_work) / sizeof(no_work[0]); i++)
+			meant |= no_work[i] == at;
+		if (same != meant)
+			fprintf(stderr, "member %zu behind gemm is %s\n",
+				(at - offsetof(struct dn_backend, gemm)) / sizeof(void *), same ? "ref's own" : "not ref's");
+		CHECK_EQ(same, meant);
+		n++;
+	}
+	CU_ASSERT(n > 45);
+}
+
 static const struct check_case cases[] = {
+	{ "every_op_of_ref_is_carried_to_the_device", every_op_of_ref_is_carried_to_the_device },
 	{ "planted_faults_are_found", planted_faults_are_found },
 	{ "without_the_fault_the_same_work_passes", without_the_fault_the_same_work_passes },
 	{ NULL, NULL },
