@@ -132,29 +132,48 @@ PTEST_BIN := $(PTEST_SRC:tests/%.c=$(B)/tests/%)
 # tests/mpi/test_X.c: linked like the fsdp suites, run by scripts/run-mpi.sh at every number of ranks in NP
 MTEST_SRC := $(wildcard tests/mpi/test_*.c)
 MTEST_BIN := $(MTEST_SRC:tests/%.c=$(B)/tests/%)
+# tests/far: a back end for tests. It is part of every test program and of the program in $(B)/far/bin, and does nothing there
+# without DARKNET_TEST_BACKEND=far.
+FAR_SRC := $(filter-out $(wildcard tests/far/test_*.c),$(wildcard tests/far/*.c))
+FAR_OBJ := $(FAR_SRC:%.c=$(B)/obj/%.o)
+FAR_PROG := $(B)/far/bin/darknet
+FTEST_SRC := $(wildcard tests/far/test_*.c)
+FTEST_BIN := $(FTEST_SRC:tests/%.c=$(B)/tests/%)
 
-$(B)/tests/test_%: $(B)/obj/tests/test_%.o $(LIB)
+$(B)/tests/test_%: $(B)/obj/tests/test_%.o $(FAR_OBJ) $(LIB)
 	@mkdir -p $(@D)
 	@$(if $(filter 1,$(V)),,echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $< $(LIB) $(TEST_LIBS) $(LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $< $(FAR_OBJ) $(LIB) $(TEST_LIBS) $(LIBS)
+
+$(B)/tests/far/test_%: $(B)/obj/tests/far/test_%.o $(FAR_OBJ) $(LIB)
+	@mkdir -p $(@D)
+	@$(if $(filter 1,$(V)),,echo "  LD    $@")
+	$(Q)$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $< $(FAR_OBJ) $(LIB) $(TEST_LIBS) $(LIBS)
+
+$(FAR_PROG): $(B)/obj/src/cli/main.o $(FAR_OBJ) $(LIB)
+	@mkdir -p $(@D)
+	@$(if $(filter 1,$(V)),,echo "  LD    $@")
+	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic -o $@ $< $(FAR_OBJ) -Wl,--whole-archive $(LIB) -Wl,--no-whole-archive $(LIBS)
+	$(Q)ln -sfn ../plugins $(B)/far/plugins
 
 define plugin_test_rules
 $(B)/tests/$(1)/test_%: EXTRA_CFLAGS += -Iplugins/$(1)
-$(B)/tests/$(1)/test_%: $(B)/obj/tests/$(1)/test_%.o $$($(1)_OBJ) $(LIB)
+$(B)/tests/$(1)/test_%: $(B)/obj/tests/$(1)/test_%.o $(FAR_OBJ) $$($(1)_OBJ) $(LIB)
 	@mkdir -p $$(@D)
 	@$$(if $$(filter 1,$$(V)),,echo "  LD    $$@")
-	$$(Q)$$(CC) $$(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $$@ $$< $$($(1)_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $$($(1)_LIBS)
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $$@ $$< $(FAR_OBJ) $$($(1)_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) \
+		$$($(1)_LIBS)
 endef
 $(foreach p,$(PLUGINS),$(eval $(call plugin_test_rules,$(p))))
 $(B)/obj/tests/fsdp/%.o $(B)/obj/tests/mpi/%.o: EXTRA_CFLAGS += -Iplugins/fsdp $(fsdp_CFLAGS)
 
-$(B)/tests/mpi/test_%: $(B)/obj/tests/mpi/test_%.o $(fsdp_OBJ) $(LIB)
+$(B)/tests/mpi/test_%: $(B)/obj/tests/mpi/test_%.o $(FAR_OBJ) $(fsdp_OBJ) $(LIB)
 	@mkdir -p $(@D)
 	@$(if $(filter 1,$(V)),,echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $< $(fsdp_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $(fsdp_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $< $(FAR_OBJ) $(fsdp_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $(fsdp_LIBS)
 .SECONDARY:
 
-tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) ## build the test programs without running them
+tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) $(FTEST_BIN) $(FAR_PROG) ## build the test programs without running them
 
 test: all tests ## build and run all suites; T=word only those with a word in their name (T="one two"); NP="1 2 3 4" numbers of ranks
 	$(Q)NP="$(NP)" scripts/run-suites.sh $(B) $(T)
@@ -264,4 +283,4 @@ clean: ## remove build/ and the link
 	$(Q)rm -rf build darknet $(HEADERS_H)
 
 -include $(LIB_OBJ:.o=.d) $(B)/obj/src/cli/main.d $(TEST_SRC:tests/%.c=$(B)/obj/tests/%.d) $(PTEST_SRC:tests/%.c=$(B)/obj/tests/%.d) \
-	$(MTEST_SRC:tests/%.c=$(B)/obj/tests/%.d)
+	$(MTEST_SRC:tests/%.c=$(B)/obj/tests/%.d) $(FTEST_SRC:tests/%.c=$(B)/obj/tests/%.d) $(FAR_OBJ:.o=.d)

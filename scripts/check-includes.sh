@@ -3,8 +3,10 @@
 #   base < backend < graph < io < train < plugin < cli;   data sees base only, train and what is right of it see data
 # Plugins include plugin/plugin.h (and headers that it includes) and their own headers; mpi.h has three files;
 # NAME_priv.h stays in its room; layers never see a backend's folder.
+#   and what no file may do: see "rules of content" below.
+# usage: scripts/check-includes.sh [TREE]    TREE: another copy of the sources, for the test of these rules
 set -u
-cd "$(dirname "$0")/.." || exit 1
+cd "${1:-$(dirname "$0")/..}" || exit 1
 bad=0
 
 say() {
@@ -125,6 +127,37 @@ while IFS=: read -r file line _; do
 	echo "check-includes: $file:$line: asks a plugin's options for a key: a field of struct dn_run says what the core may know" >&2
 	bad=1
 done < <(grep -nE 'dn_options_(text|int|float|on|find|given)\([^,]*plugin_options, *"' -r src --include='*.[ch]')
+
+# --- rules of content ---
+
+rule() { # PATTERN FOLDERS EXCEPT MESSAGE: lines of C sources that match; EXCEPT (a pattern over FILE:LINE:TEXT) is allowed
+	local pattern=$1 folders=$2 except=$3 message=$4 file line text
+	while IFS=: read -r file line text; do
+		printf '%s:%s:%s' "$file" "$line" "$text" | grep -qE "$except" && continue
+		echo "check-includes: $file:$line: $message" >&2
+		bad=1
+	# shellcheck disable=SC2086
+	done < <(grep -nE "$pattern" -r $folders --include='*.[ch]')
+}
+
+# Tensors, shards and slots are device memory: only back ends copy or fill them. Rooms that hold pointers to them say of each
+# memcpy what it copies: host memory.
+rule '\b(memcpy|memmove|memset|bcopy)[[:space:]]*\(' \
+	'src/graph/layers src/graph/pass.c src/graph/memory.c src/graph/carry.c src/train plugins/fsdp/run' \
+	'host memory|memset\([^,]*, 0, sizeof\(' \
+	'memcpy in a room of tensors: be->copy and be->zero touch device memory; otherwise say "host memory" on the line'
+rule '\b(memcpy|memmove|memset|memcmp)[[:space:]]*\(.*(->|\.)(value|grad|stat|output|delta|acc|cost)\b' 'src plugins' \
+	'^src/backend/' 'tensor memory is touched outside the back ends'
+# Nor by its name alone.
+for key in $(grep -ohE '\.key = "[a-z_]+"' plugins/*/*.c plugins/*/*/*.c 2> /dev/null | sed 's/.*"\(.*\)"/\1/' | sort -u); do
+	grep -qE "\.key = \"$key\"" -r src && continue # the core has a flag of this name, too
+	rule "dn_options_[a-z]+\([^;]*\"$key\"" 'src' '^$' "a key of a plugin ($key) is asked for in the core"
+done
+# Types of layers differ by what their row in the table says, never by name.
+rule '(strcmp|strncmp|strcasecmp)[[:space:]]*\(.*ops->(name|alias)' 'src plugins' '^src/graph/layer\.c:' \
+	'the name of a layer is compared outside the table of layers: let the row in the table say what differs'
+rule '(==|!=)[[:space:]]*&[a-z_0-9]+_layer\b' 'src plugins' '^$' \
+	'a layer is told by its table entry: let the row in the table say what differs'
 
 [ $bad -eq 0 ] && echo "check-includes: clean"
 exit $bad

@@ -24,6 +24,7 @@ struct net_help {
 /* The pass that a test makes over a net: found by the net, so that a test may change it between passes. */
 #define NET_HELP_MAX 64
 #define NET_HELP_PEEKS 4096
+#define NET_HELP_PINNED 256
 static struct {
 	struct dn_net *net;
 	struct dn_pass pass;
@@ -31,7 +32,7 @@ static struct {
 	int n_copies;
 	float *copies[NET_HELP_PEEKS]; /* what peek() gave, until the net is closed */
 	int n_pinned;
-	float *pinned[16];
+	float *pinned[NET_HELP_PINNED];
 } net_help_passes[NET_HELP_MAX];
 
 __attribute__((unused)) static struct dn_pass *pass_of(const struct dn_net *net)
@@ -56,7 +57,7 @@ static void net_help_pass(struct net_help *t, struct dn_pass pass)
 	CU_ASSERT_FATAL(i < NET_HELP_MAX);
 	net_help_passes[i].pass = pass;
 	net_help_passes[i].n_copies = net_help_passes[i].n_pinned = 0;
-	CHECK_OK_FATAL(dn_window_init(&net_help_passes[i].window, t->net->dev, 1 << 14));
+	net_help_passes[i].window = (struct dn_window){ NULL };
 }
 
 static void net_help_forget(const struct dn_net *net)
@@ -73,13 +74,25 @@ static void net_help_forget(const struct dn_net *net)
 	}
 }
 
+static int net_help_window_open(const struct dn_net *net, struct dn_window **out)
+{
+	for (int i = 0; i < NET_HELP_MAX; i++) {
+		struct dn_window *w = &net_help_passes[i].window;
+
+		if (net_help_passes[i].net != net)
+			continue;
+		*out = w;
+		return w->dev ? 0 : dn_window_init(w, net->dev, 1 << 14);
+	}
+	return dn_fail(-ENOENT, "no such net");
+}
+
 static struct dn_window *net_help_window(const struct dn_net *net)
 {
-	for (int i = 0; i < NET_HELP_MAX; i++)
-		if (net_help_passes[i].net == net)
-			return &net_help_passes[i].window;
-	CU_FAIL_FATAL("no such net");
-	return NULL;
+	struct dn_window *w;
+
+	CHECK_OK_FATAL(net_help_window_open(net, &w));
+	return w;
 }
 
 /* elements [0, n) of a tensor of @net after all that is queued */
@@ -96,7 +109,7 @@ __attribute__((unused)) static const float *peek(const struct dn_net *net, const
 
 		if (net_help_passes[i].net != net)
 			continue;
-		if (!net_help_passes[i].window.host)
+		if (!net_help_window(net)->host)
 			return x;
 		CU_ASSERT_FATAL(net_help_passes[i].n_copies < NET_HELP_PEEKS);
 		copy = dn_alloc(sizeof(float) * (size_t)n);
@@ -109,11 +122,19 @@ __attribute__((unused)) static const float *peek(const struct dn_net *net, const
 	return NULL;
 }
 
+/* floats of a layer */
 __attribute__((unused)) static const float *peek_output(const struct dn_net *net, int layer)
 {
 	const struct dn_layer *l = &net->layers[layer];
 
 	return peek(net, l->output, l->batch * l->outputs);
+}
+
+__attribute__((unused)) static const float *peek_delta(const struct dn_net *net, int layer)
+{
+	const struct dn_layer *l = &net->layers[layer];
+
+	return peek(net, l->delta, l->batch * l->outputs);
 }
 
 __attribute__((unused)) static void poke(const struct dn_net *net, float *x, int64_t n, const float *in)
@@ -134,7 +155,7 @@ __attribute__((unused)) static float *pinned(const struct net_help *t, int64_t n
 	for (int i = 0; i < NET_HELP_MAX; i++) {
 		if (net_help_passes[i].net != t->net)
 			continue;
-		CU_ASSERT_FATAL(net_help_passes[i].n_pinned < 16);
+		CU_ASSERT_FATAL(net_help_passes[i].n_pinned < NET_HELP_PINNED);
 		CHECK_OK_FATAL(t->dev->be->alloc_host(t->dev, DN_MEM_HOST, sizeof(*x) * (size_t)n, (void **)&x));
 		net_help_passes[i].pinned[net_help_passes[i].n_pinned++] = x;
 		return x;
@@ -199,7 +220,7 @@ static int net_help_build(struct net_help *t, const char *backend, const char *t
 	return err;
 }
 
-static void net_help_close(struct net_help *t)
+__attribute__((unused)) static void net_help_close(struct net_help *t)
 {
 	dn_log_sink(NULL, NULL);
 	if (!t->dev)
@@ -220,6 +241,7 @@ __attribute__((unused)) static int net_help_ready(struct net_help *t, bool one_h
 	struct dn_net *net = t->net;
 	int64_t n = net->local * net->inputs;
 	int64_t m = net->local * net->truths;
+	struct dn_window *w;
 	int err = dn_local_attach(net);
 
 	if (!err)
@@ -233,6 +255,8 @@ __attribute__((unused)) static int net_help_ready(struct net_help *t, bool one_h
 	err = t->dev->be->alloc_host(t->dev, DN_MEM_HOST, sizeof(float) * (size_t)n, (void **)&t->input);
 	if (!err)
 		err = t->dev->be->alloc_host(t->dev, DN_MEM_HOST, sizeof(float) * (size_t)m, (void **)&t->truth);
+	if (!err)
+		err = net_help_window_open(net, &w);
 	if (err)
 		return err;
 	for (int64_t i = 0; i < n; i++)

@@ -62,6 +62,7 @@ static void fill(struct net_help *t, int64_t step, int64_t m)
 {
 	struct dn_net *net = t->net;
 
+	CHECK_OK(dn_net_input_wait(net));
 	for (int64_t i = 0; i < net->local; i++)
 		for (int64_t k = 0; k < net->inputs; k++) {
 			uint64_t slot = (uint64_t)(m * net->microbatch + net->opt.rank * net->local + i);
@@ -93,19 +94,25 @@ static int update(struct net_help *t, int64_t step, double rate)
 
 static void outputs_of(const struct net_help *t, int layer, float *out)
 {
-	CHECK_OK(dn_layer_read(&t->net->layers[layer], 0, t->net->local, out));
+	const struct dn_layer *l = &t->net->layers[layer];
+	float *x = pinned(t, t->net->local * l->outputs);
+
+	CHECK_OK(dn_layer_read(l, 0, t->net->local, x));
+	memcpy(out, x, sizeof(*x) * (size_t)(t->net->local * l->outputs));
 }
 
 /* all rows of the update that this rank has, at their places in the whole */
 static void rows_of(const struct net_help *t, float *whole)
 {
 	const struct dn_carry *c = t->net->carries[0];
+	float *x = pinned(t, c->rows * c->row);
 
 	for (int64_t m = 0; m < t->net->subdivisions; m++) {
 		int64_t at, n;
 
 		dn_carry_interval(t->net, c, m, &at, &n);
-		CHECK_OK(dn_carry_get(t->net, c, m, whole + at));
+		CHECK_OK(dn_carry_get(t->net, c, m, x));
+		memcpy(whole + at, x, sizeof(*x) * (size_t)n);
 	}
 }
 

@@ -433,7 +433,7 @@ static void binary_convolution_uses_signs_forward_and_real_numbers_backward(void
 						CU_ASSERT(fabs(out[(n * 2 + f) * 4 + p] - sum) < 1e-5);
 					}
 			CHECK_OK(dn_net_backward(net, pass_of(net)));
-			delta = peek(net, net->layers[0].delta, 16);
+			delta = peek_delta(net, 0);
 			for (int n = 0; n < 2; n++)
 				for (int f = 0; f < 2; f++)
 					for (int p = 0; p < 4; p++)

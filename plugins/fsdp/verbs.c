@@ -269,9 +269,12 @@ static int verb_inspect(struct dn_command *c)
 
 	if (err)
 		return err;
-	fprintf(c->out, "%s: step %" PRId64 ", seen %" PRIu64 ", world %d, optimizer %s, seed %" PRIu64 "\n", dn_ckpt_dir(ck),
+	fprintf(c->out, "%s: step %" PRId64 ", seen %" PRIu64 ", world %d, optimizer %s, seed %" PRIu64, dn_ckpt_dir(ck),
 		dn_ckpt_state_of(ck)->step, dn_ckpt_state_of(ck)->seen, dn_ckpt_world(ck), dn_ckpt_optimizer(ck),
 		dn_ckpt_state_of(ck)->seed);
+	if (dn_ckpt_state_of(ck)->run)
+		fprintf(c->out, ", run %016" PRIx64, dn_ckpt_state_of(ck)->run);
+	fputc('\n', c->out);
 	fprintf(c->out, "%-32s  %-6s  %-20s  %14s  %9s  %5s\n", "tensor", "kind", "shape", "elements", "intervals", "files");
 	for (int i = 0; i < dn_ckpt_n_tensors(ck); i++) {
 		print_tensor(c->out, dn_ckpt_tensor_at(ck, i));

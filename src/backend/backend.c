@@ -4,44 +4,33 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/names.h"
 #include "base/rng.h"
 
 #define MAX_ADDED 4
 static const struct dn_backend *backends[3 + MAX_ADDED] = { &dn_backend_cpu, &dn_backend_ref };
 char dn_backend_choices[128] = "ref|cpu", dn_backend_default[32] = "cpu";
 
-static const char *const act_names[DN_ACTS] = {
-	[DN_ACT_LINEAR] = "linear",
-	[DN_ACT_LOGISTIC] = "logistic",
-	[DN_ACT_RELU] = "relu",
-	[DN_ACT_LEAKY] = "leaky",
-	[DN_ACT_TANH] = "tanh",
-	[DN_ACT_LOGGY] = "loggy",
-	[DN_ACT_ELU] = "elu",
-	[DN_ACT_SELU] = "selu",
-	[DN_ACT_RELIE] = "relie",
-	[DN_ACT_RAMP] = "ramp",
-	[DN_ACT_PLSE] = "plse",
-	[DN_ACT_STAIR] = "stair",
-	[DN_ACT_HARDTAN] = "hardtan",
-	[DN_ACT_LHTAN] = "lhtan",
-	[DN_ACT_RELU6] = "relu6",
-	[DN_ACT_REVLEAKY] = "revleaky",
-	[DN_ACT_SWISH] = "swish",
-	[DN_ACT_MISH] = "mish",
-	[DN_ACT_HARD_MISH] = "hard_mish",
-	[DN_ACT_GELU] = "gelu",
-};
+#define ACT_ROW(row, name, of_input) [row] = { name, of_input },
+static const struct {
+	const char *name;
+	bool of_input;
+} acts[DN_ACTS] = { DN_ACT_TABLE(ACT_ROW) };
 
 const char *dn_act_name(enum dn_act a)
 {
-	return (unsigned)a < DN_ACTS ? act_names[a] : "?";
+	return (unsigned)a < DN_ACTS ? acts[a].name : "?";
+}
+
+bool dn_act_of_input(enum dn_act a)
+{
+	return (unsigned)a < DN_ACTS && acts[a].of_input;
 }
 
 int dn_act_find(const char *name, enum dn_act *out)
 {
 	for (int a = 0; a < DN_ACTS; a++)
-		if (!strcmp(name, act_names[a])) {
+		if (!strcmp(name, acts[a].name)) {
 			*out = (enum dn_act)a;
 			return 0;
 		}
@@ -50,8 +39,38 @@ int dn_act_find(const char *name, enum dn_act *out)
 
 const char *dn_act_names(void)
 {
-	return "linear, logistic, relu, leaky, tanh, loggy, elu, selu, relie, ramp, plse, stair, hardtan, lhtan, "
-	       "relu6, revleaky, swish, mish, hard_mish, gelu";
+	return DN_NAMES(DN_ACT_TABLE);
+}
+
+#define COST_ROW(row, name) [row] = name,
+#define COST_CHOICE(row, name) { row, name },
+#define COST_CFG(X) DN_COST_CHOICES(X) DN_COST_ALIASES(X)
+
+const char *dn_cost_name(enum dn_cost k)
+{
+	static const char *const names[DN_COSTS] = { DN_COST_TABLE(COST_ROW) };
+
+	return (unsigned)k < DN_COSTS ? names[k] : "?";
+}
+
+int dn_cost_find(const char *name, enum dn_cost *out)
+{
+	static const struct {
+		enum dn_cost kind;
+		const char *name;
+	} all[] = { COST_CFG(COST_CHOICE) };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (!strcmp(name, all[i].name)) {
+			*out = all[i].kind;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+const char *dn_cost_names(void)
+{
+	return DN_NAMES(COST_CFG);
 }
 
 const struct dn_backend *const *dn_backend_all(void)
@@ -284,6 +303,9 @@ int truth_check(const struct op_limits *by, const char *op, const struct dn_tens
 	if (t->type != DN_I32)
 		return dn_fail(-ENOTSUP, "%s: backend %s has it for targets of %s or i32, not for %s", op, by->backend,
 			       dn_type_name(x->type), dn_type_name(t->type));
+	err = layout_check(by, op, t->layout);
+	if (err)
+		return err;
 	if (x->n != t->n || dn_tensor_plane(x) != dn_tensor_plane(t) || t->c < 1 || t->c > x->c || x->c % t->c)
 		return dn_fail(-EINVAL,
 			       "%s: classes of %" PRId64 " groups at %" PRId64 " points of %" PRId64 " images for %" PRId64

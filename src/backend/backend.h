@@ -22,38 +22,36 @@
 extern "C" {
 #endif
 
-/* Gradient as a function of the output y (docs/layers.md, Activations), from DN_ACT_SWISH on of the input x:
- * those are not monotonic, so y does not tell. */
-enum dn_act {
-	DN_ACT_LINEAR,
-	DN_ACT_LOGISTIC,
-	DN_ACT_RELU,
-	DN_ACT_LEAKY,
-	DN_ACT_TANH,
-	DN_ACT_LOGGY,
-	DN_ACT_ELU,
-	DN_ACT_SELU,
-	DN_ACT_RELIE,
-	DN_ACT_RAMP,
-	DN_ACT_PLSE,
-	DN_ACT_STAIR,
-	DN_ACT_HARDTAN,
-	DN_ACT_LHTAN,
-	DN_ACT_RELU6,
-	DN_ACT_REVLEAKY,
-	DN_ACT_SWISH,
-	DN_ACT_MISH,
-	DN_ACT_HARD_MISH,
-	DN_ACT_GELU,
-	DN_ACTS
-};
+/* clang-format off */
+/* X(enum, name in a cfg, of_input). The gradient is a function of the output y (docs/layers.md, Activations), or with of_input of the
+ * input x: those are not monotonic, so y does not tell. */
+#define DN_ACT_TABLE(X) \
+	X(DN_ACT_LINEAR, "linear", false) \
+	X(DN_ACT_LOGISTIC, "logistic", false) \
+	X(DN_ACT_RELU, "relu", false) \
+	X(DN_ACT_LEAKY, "leaky", false) \
+	X(DN_ACT_TANH, "tanh", false) \
+	X(DN_ACT_LOGGY, "loggy", false) \
+	X(DN_ACT_ELU, "elu", false) \
+	X(DN_ACT_SELU, "selu", false) \
+	X(DN_ACT_RELIE, "relie", false) \
+	X(DN_ACT_RAMP, "ramp", false) \
+	X(DN_ACT_PLSE, "plse", false) \
+	X(DN_ACT_STAIR, "stair", false) \
+	X(DN_ACT_HARDTAN, "hardtan", false) \
+	X(DN_ACT_LHTAN, "lhtan", false) \
+	X(DN_ACT_RELU6, "relu6", false) \
+	X(DN_ACT_REVLEAKY, "revleaky", false) \
+	X(DN_ACT_SWISH, "swish", true) \
+	X(DN_ACT_MISH, "mish", true) \
+	X(DN_ACT_HARD_MISH, "hard_mish", true) \
+	X(DN_ACT_GELU, "gelu", true)
+/* clang-format on */
+#define DN_TABLE_ENUM_(row, ...) row,
+enum dn_act { DN_ACT_TABLE(DN_TABLE_ENUM_) DN_ACTS };
 
-/* act_backward() of such an activation takes x in place of y */
-static inline bool dn_act_of_input(enum dn_act a)
-{
-	return a >= DN_ACT_SWISH;
-}
-
+/** dn_act_of_input() - act_backward() of such an activation takes x in place of y */
+DN_EXPORT bool dn_act_of_input(enum dn_act a);
 DN_EXPORT const char *dn_act_name(enum dn_act a);
 /** dn_act_find() - by cfg name; -EINVAL without a message when unknown (the caller knows the line) */
 DN_EXPORT int dn_act_find(const char *name, enum dn_act *out);
@@ -71,7 +69,9 @@ struct dn_gemm_desc { /* row-major c[m, n] = alpha * op(a) * op(b) + beta * c; b
 /* of matrices without gaps between their rows; alpha is 1 */
 static inline struct dn_gemm_desc dn_gemm_dense(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float beta)
 {
-	return (struct dn_gemm_desc){ ta, tb, m, n, k, 1, beta, ta ? m : k, tb ? k : n, n, DN_F32, DN_F32, DN_F32 };
+	struct dn_gemm_desc d = { ta, tb, m, n, k, 1, beta, ta ? m : k, tb ? k : n, n, DN_F32, DN_F32, DN_F32 };
+
+	return d;
 }
 
 struct dn_conv_desc {
@@ -123,16 +123,28 @@ struct dn_dropout_key { /* element j of image i draws from (seed, stream, first_
  * else 2|d| - 1 and the sign of d.  WGAN: -p and +1 if t > 0, else p and -1.
  * SOFTMAX_CE: -log p of every target that is neither 0 nor DN_IGNORE; d, 0 where ignored.
  * LOGISTIC_CE: -t log p - (1 - t) log(1 - p), d.  Logarithms take at least FLT_MIN. */
-enum dn_cost {
-	DN_COST_SSE,
-	DN_COST_SOFTMAX_CE,
-	DN_COST_MASKED,
-	DN_COST_L1,
-	DN_COST_SMOOTH,
-	DN_COST_WGAN,
-	DN_COST_LOGISTIC_CE,
-	DN_COSTS
-};
+/* clang-format off */
+/* X(enum, name): what a [cost] section may ask for, and what softmax and logistic layers have */
+#define DN_COST_CHOICES(X) \
+	X(DN_COST_SSE, "sse") \
+	X(DN_COST_MASKED, "masked") \
+	X(DN_COST_SMOOTH, "smooth") \
+	X(DN_COST_L1, "L1") \
+	X(DN_COST_WGAN, "wgan")
+#define DN_COST_TABLE(X) \
+	DN_COST_CHOICES(X) \
+	X(DN_COST_SOFTMAX_CE, "softmax_ce") \
+	X(DN_COST_LOGISTIC_CE, "logistic_ce")
+/* second names */
+#define DN_COST_ALIASES(X) \
+	X(DN_COST_SSE, "seg")
+/* clang-format on */
+enum dn_cost { DN_COST_TABLE(DN_TABLE_ENUM_) DN_COSTS };
+
+DN_EXPORT const char *dn_cost_name(enum dn_cost k); /* "?" for what is none */
+/** dn_cost_find() - one that a [cost] section may name; -EINVAL without a message when unknown */
+DN_EXPORT int dn_cost_find(const char *name, enum dn_cost *out);
+DN_EXPORT const char *dn_cost_names(void); /* "sse, masked, ..." of those */
 
 struct dn_tree_desc {	       /* classes in a hierarchy; host memory */
 	int64_t c;	       /* nodes; a parent stands before its children */

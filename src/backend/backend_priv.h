@@ -12,6 +12,7 @@ struct op_limits {
 	uint32_t types, layouts; /* bits 1 << enum */
 };
 int type_check(const struct op_limits *by, const char *op, enum dn_type type);
+int layout_check(const struct op_limits *by, const char *op, enum dn_layout layout);
 int tensor_check(const struct op_limits *by, const char *op, const struct dn_tensor *t);
 int gemm_desc_check(const struct op_limits *by, const struct dn_gemm_desc *d);
 int conv_desc_check(const struct op_limits *by, const struct dn_conv_desc *d);

@@ -93,12 +93,19 @@ int type_check(const struct op_limits *by, const char *op, enum dn_type type)
 		       set_names(by->types, true, names, sizeof(names)), dn_type_name(type));
 }
 
-int tensor_check(const struct op_limits *by, const char *op, const struct dn_tensor *t)
+int layout_check(const struct op_limits *by, const char *op, enum dn_layout layout)
 {
 	char names[64];
 
-	if ((unsigned)t->layout < DN_LAYOUTS && by->layouts & 1u << t->layout)
-		return type_check(by, op, t->type);
+	if ((unsigned)layout < DN_LAYOUTS && by->layouts & 1u << layout)
+		return 0;
 	return dn_fail(-ENOTSUP, "%s: backend %s has it for layout %s, not for %s", op, by->backend,
-		       set_names(by->layouts, false, names, sizeof(names)), dn_layout_name(t->layout));
+		       set_names(by->layouts, false, names, sizeof(names)), dn_layout_name(layout));
+}
+
+int tensor_check(const struct op_limits *by, const char *op, const struct dn_tensor *t)
+{
+	int err = layout_check(by, op, t->layout);
+
+	return err ? err : type_check(by, op, t->type);
 }

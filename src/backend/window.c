@@ -8,13 +8,17 @@
 int dn_window_init(struct dn_window *w, struct dn_device *dev, int64_t n)
 {
 	struct dn_facts f;
+	int err;
 
 	*w = (struct dn_window){ .dev = dev };
 	dev->be->facts(dev, &f);
 	if (f.host_access || n < 1)
 		return 0;
 	w->floats = n < WINDOW_FLOATS ? n : WINDOW_FLOATS;
-	return dev->be->alloc_host(dev, DN_MEM_HOST, (size_t)w->floats * sizeof(float), (void **)&w->host);
+	err = dev->be->alloc_host(dev, DN_MEM_HOST, (size_t)w->floats * sizeof(float), (void **)&w->host);
+	if (err)
+		memset(w, 0, sizeof(*w));
+	return err;
 }
 
 /* every use of it has been waited for */

@@ -37,7 +37,8 @@ static int DN_PRINTF(2, 3) tolerate(const struct dn_keyfile *f, const char *fmt,
 	va_end(ap);
 	if (f->strict)
 		return dn_fail(-EINVAL, "%s", text);
-	dn_warn("%s", text);
+	if (!f->quiet)
+		dn_warn("%s", text);
 	return 0;
 }
 
@@ -208,7 +209,7 @@ static int parse_text(struct dn_keyfile *f, bool sections)
 }
 
 /* Takes @text, also on failure. */
-static int keyfile_build(struct dn_keyfile **out, char *text, size_t n, const char *path, bool sections, bool strict)
+static int keyfile_build(struct dn_keyfile **out, char *text, size_t n, const char *path, bool sections, bool strict, bool quiet)
 {
 	struct dn_keyfile *f = dn_zalloc(sizeof(*f));
 	int err = -ENOMEM;
@@ -220,6 +221,7 @@ static int keyfile_build(struct dn_keyfile **out, char *text, size_t n, const ch
 	f->text = text;
 	f->text_bytes = n;
 	f->strict = strict;
+	f->quiet = quiet;
 	f->path = dn_strdup(path);
 	f->stripped = dn_zalloc(n + 1);
 	if (!f->path || !f->stripped)
@@ -243,10 +245,11 @@ int dn_keyfile_read(struct dn_keyfile **out, const char *path, bool sections, bo
 
 	if (err)
 		return err;
-	return keyfile_build(out, text, n, path, sections, strict);
+	return keyfile_build(out, text, n, path, sections, strict, false);
 }
 
-int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections, bool strict)
+static int parse_copy(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections, bool strict,
+		      bool quiet)
 {
 	char *copy;
 
@@ -258,7 +261,17 @@ int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const 
 	if (n)
 		memcpy(copy, text, n);
 	copy[n] = '\0';
-	return keyfile_build(out, copy, n, path, sections, strict);
+	return keyfile_build(out, copy, n, path, sections, strict, quiet);
+}
+
+int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections, bool strict)
+{
+	return parse_copy(out, text, n, path, sections, strict, false);
+}
+
+int dn_keyfile_parse_quiet(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections)
+{
+	return parse_copy(out, text, n, path, sections, false, true);
 }
 
 void dn_keyfile_destroy(struct dn_keyfile *f)

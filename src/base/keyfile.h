@@ -41,6 +41,7 @@ struct dn_keyfile {
 	size_t text_bytes;
 	char *stripped; /* the lines without blanks and comments: what names, keys and values point into */
 	bool strict;
+	bool quiet; /* what is only tolerated passes without a word */
 	int n_sections;
 	struct dn_section *sections;
 };
@@ -53,6 +54,8 @@ struct dn_keyfile {
 DN_EXPORT int dn_keyfile_read(struct dn_keyfile **out, const char *path, bool sections, bool strict);
 /** dn_keyfile_parse() - same over memory; @path only names it in messages */
 DN_EXPORT int dn_keyfile_parse(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections, bool strict);
+/** dn_keyfile_parse_quiet() - same for a text that was read before: what is only tolerated has been said then */
+DN_EXPORT int dn_keyfile_parse_quiet(struct dn_keyfile **out, const char *text, size_t n, const char *path, bool sections);
 DN_EXPORT void dn_keyfile_destroy(struct dn_keyfile *f);
 
 /* Getters for sections without tables (base/keyrule.h has the others). They mark the key as used. *out is the default when the key is missing. A value without digits, a

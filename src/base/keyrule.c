@@ -78,8 +78,10 @@ static double float_default(const struct dn_key_rule *r)
 int dn_key_int(struct dn_section *s, const char *key, int64_t *out)
 {
 	const struct dn_key_rule *r = rule(s, key, DN_KEY_INT);
+	int64_t def = 0;
+	int err = r->from ? dn_key_int(s, r->from, &def) : 0;
 
-	return key_int(s, r, int_default(r), out);
+	return err ? err : key_int(s, r, r->from ? def + r->more : int_default(r), out);
 }
 
 int dn_key_int_or(struct dn_section *s, const char *key, int64_t def, int64_t *out)

@@ -21,14 +21,24 @@ enum dn_key_kind {
 	DN_KEY_NOTHING, /* known, without effect here */
 };
 
+enum dn_key_resume {			    /* what a run that is resumed may have, beside what was saved */
+		     DN_RESUME_SAME,	    /* nothing else: the key says what the net computes or learns */
+		     DN_RESUME_ANY,	    /* anything */
+		     DN_RESUME_SAME_LAYERS, /* other numbers of the same layers: negative ones count from this one */
+		     DN_RESUME_IF_IMAGE,    /* anything, where width says the size of an image */
+};
+
 struct dn_key_rule {
 	const char *key; /* NULL ends a table */
 	enum dn_key_kind kind;
-	const char *def;	    /* as text; NULL: none, or the reader works it out */
+	const char *def;	    /* as text; NULL: none, or as from or otherwise say */
 	double min, max;	    /* INT: inclusive; both 0: none */
 	const char *help;	    /* one line; ONLY and NOTHING need none */
 	const char *(*names)(void); /* TEXT: the values it may have, "a, b, c"; NULL: any */
-	const char *otherwise;	    /* the default in words, where the reader works it out: "size - 1" */
+	const char *from;	    /* INT: the default is the value of this key of the section, */
+	int64_t more;		    /* and so much more */
+	const char *otherwise;	    /* the default in words, where the reader works it out */
+	enum dn_key_resume resume;
 };
 
 /** dn_section_rules() - one more table for @s, two at most; borrowed, must outlive it */

@@ -1,4 +1,5 @@
 /* Help about the sections of a cfg and about .data files, printed from the tables that read them. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -20,8 +21,10 @@ static void print_key(FILE *f, const struct dn_key_rule *r)
 		fprintf(f, " [%.0f to %.0f]", r->min, r->max);
 	if (r->def)
 		fprintf(f, " (default %s)", r->def);
-	else if (r->otherwise)
-		fprintf(f, " (default: %s)", r->otherwise);
+	else if (r->from && r->more)
+		fprintf(f, " (default: %s %c %lld)", r->from, r->more < 0 ? '-' : '+', llabs((long long)r->more));
+	else if (r->from || r->otherwise)
+		fprintf(f, " (default: %s)", r->from ? r->from : r->otherwise);
 	fputc('\n', f);
 }
 

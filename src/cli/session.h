@@ -31,6 +31,8 @@ int session_item(struct session_items *s, const char *name, const char *fmt, ...
 /** session_item_weights() - a weights file by its path and size */
 int session_item_weights(struct session_items *s, const char *path);
 void session_items_fini(struct session_items *s);
+/** session_items_collect() - what every verb compares: version, cfg, batch, back end, flags, the plugin's keys */
+int session_items_collect(struct session *s, struct session_items *items);
 
 int session_start(struct session *s, struct dn_command *c, const char *cfg_path, bool train);
 int session_agree(struct session *s, int err, const char *what);
@@ -50,6 +52,8 @@ int session_pass_batch(struct session *s, struct dn_net_options *opt);
 /** session_end() - print the error, end net, plugin and device; sets the exit status and returns 0 */
 int session_end(struct session *s, int err);
 
+/** session_plugin_open() - open the plugin that flags or cfg ask for, none may be, and resolve its keys */
+int session_plugin_open(struct session *s);
 /** session_claim() - which of a cfg's sections belong to plugins: told to @cfg; other unknown ones stay errors of dn_net_build() */
 int session_claim(struct dn_cfg *cfg, bool read_keys);
 /** session_print_layers() - Darknet's table of layers */

@@ -122,7 +122,7 @@ static int run_net(struct dn_command *c)
 	struct bare b = { NULL };
 	int err;
 
-	err = bare_open(&b, c, c->args[0], NULL);
+	err = bare_open(&b, c, c->args[0], &(struct dn_net_options){ .describe = true });
 	if (!err && plain)
 		err = write_plain(b.cfg, plain);
 	if (!err && dn_options_on(c->flags, "json"))

@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 #include "cli/samples.h"
+#include "graph/optimizer.h"
 
 /* --- progress: one line that is rewritten on a terminal, a line every ten seconds elsewhere --- */
 
@@ -206,6 +207,7 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 		.base = t->base,
 		.data_path = t->file->file->path,
 		.log_path = dn_options_text(f, "log"),
+		.resume = dn_options_text(f, "resume"),
 		.valid_every = dn_options_int(f, "valid"),
 		.top = (int)t->file->top,
 		.seed = t->s.run.seed,
@@ -244,6 +246,20 @@ static void print_head(const struct training *t)
 	fflush(f);
 }
 
+/* A weights file ends where a checkpoint goes on. */
+static void tell_fresh_state(const struct dn_hyper *h)
+{
+	enum dn_optimizer o = h->optimizer;
+
+	if (o == DN_SGD && !(h->momentum > 0) && !(h->momentum < 0))
+		return;
+	fprintf(stderr, "notice: a weights file holds no optimizer state: ");
+	for (int k = 0; k < dn_state_count(o); k++)
+		fprintf(stderr, "%s%s", k ? " and " : "", dn_state_name(o, k));
+	fprintf(stderr, " of %s start%s at zero (checkpoints hold it: -save_every, -resume)\n", dn_optimizer_name(o),
+		dn_state_count(o) > 1 ? "" : "s");
+}
+
 static int load_weights(struct training *t)
 {
 	const struct dn_options *f = t->s.c->flags;
@@ -257,6 +273,8 @@ static int load_weights(struct training *t)
 	err = session_load(&t->s, t->weights_path, true, &info);
 	if (!err && !dn_options_on(f, "clear"))
 		t->seen = info.header.seen;
+	if (!err && !dn_options_text(f, "resume") && first_rank(t))
+		tell_fresh_state(&t->s.net->hyper);
 	return err;
 }
 
@@ -270,16 +288,18 @@ static int train_loop(struct training *t)
 	err = session_agree(&t->s, err, "settings");
 	if (err)
 		return err;
+	/* what refuses a new run comes before its log begins; a resumed one has its values from the checkpoint */
+	if (!resume)
+		err = session_check_stats(&t->s, config.force);
+	if (err)
+		return err;
 	err = dn_loop_create(&t->loop, t->s.net, t->data, t->valid, &t->s.run.group, &config);
 	if (err)
 		return err;
-	dn_loop_set_seen(t->loop, t->seen);
-	if (resume) {
-		err = dn_loop_resume(t->loop, resume);
-		if (err)
-			return err;
-	}
-	err = session_check_stats(&t->s, config.force);
+	if (!resume)
+		dn_loop_set_seen(t->loop, t->seen);
+	if (resume)
+		err = session_check_stats(&t->s, config.force);
 	if (err)
 		return err;
 	if (first_rank(t)) {

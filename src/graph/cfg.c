@@ -105,6 +105,14 @@ int dn_cfg_parse(struct dn_cfg **out, const char *text, size_t n, const char *pa
 	return err ? err : cfg_wrap(out, f);
 }
 
+int dn_cfg_parse_quiet(struct dn_cfg **out, const char *text, size_t n, const char *path)
+{
+	struct dn_keyfile *f;
+	int err = dn_keyfile_parse_quiet(&f, text, n, path, true);
+
+	return err ? err : cfg_wrap(out, f);
+}
+
 void dn_cfg_destroy(struct dn_cfg *c)
 {
 	if (!c)

@@ -16,6 +16,8 @@ struct dn_cfg {
 
 DN_EXPORT int dn_cfg_read(struct dn_cfg **out, const char *path, bool strict);
 DN_EXPORT int dn_cfg_parse(struct dn_cfg **out, const char *text, size_t n, const char *path, bool strict);
+/** dn_cfg_parse_quiet() - a text that was read before: what is only tolerated has been said then */
+DN_EXPORT int dn_cfg_parse_quiet(struct dn_cfg **out, const char *text, size_t n, const char *path);
 DN_EXPORT void dn_cfg_destroy(struct dn_cfg *c);
 /** dn_cfg_section() - the section @name (a plugin's), NULL when there is none; two are -EINVAL in *err */
 DN_EXPORT struct dn_section *dn_cfg_section(struct dn_cfg *c, const char *name, int *err);
@@ -39,6 +41,13 @@ DN_EXPORT bool dn_cfg_is_claimed(const struct dn_cfg *c, const char *name);
 /** dn_cfg_plain() - the cfg's text without [block] and plugin sections and nothing else changed, dn_alloc()ed;
  * @is_plugin tells which other sections to drop */
 DN_EXPORT int dn_cfg_plain(const struct dn_cfg *c, bool (*is_plugin)(const char *section), char **out, size_t *n);
+/**
+ * dn_cfg_differences() - in what the nets of two cfgs compute or learn something else; differ.c lists what may change
+ * fn(arg, text) for each, section by section: "t.cfg:12: [connected] activation=tanh; was saved with relu". What fn
+ * returns other than 0 ends it and is returned.
+ */
+DN_EXPORT int dn_cfg_differences(const struct dn_cfg *now, const struct dn_cfg *then, int (*fn)(void *arg, const char *text),
+				 void *arg);
 
 #ifdef __cplusplus
 }

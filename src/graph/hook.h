@@ -2,12 +2,16 @@
  * same order on every rank. */
 #ifndef DN_GRAPH_HOOK_H
 #define DN_GRAPH_HOOK_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "backend/tensor.h"
 #include "base/status.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 struct dn_block;
+struct dn_layer;
 struct dn_net;
 struct dn_pass;
 
@@ -19,6 +23,9 @@ struct dn_hooks {
 	int (*before_backward)(void *self, struct dn_block *b,
 			       const struct dn_pass *pass); /* pass.c: blocks in reverse; grads become real */
 	int (*after_backward)(void *self, struct dn_block *b, const struct dn_pass *pass); /* pass.c: b's gradients are queued */
+	/* layer.c: within l's forward or backward of a training pass (DN_REPEAT too), in the order in which it has declared them;
+	 * x[0..n), device memory, becomes the sum over all ranks for what is queued on the compute stream from here on. */
+	int (*exchange)(void *self, struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n);
 };
 
 #ifdef __cplusplus

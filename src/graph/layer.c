@@ -12,15 +12,17 @@
 #include "graph/layers/layers_priv.h"
 
 const struct dn_key_rule dn_layer_keys[] = {
-	{ "learning_rate", DN_KEY_FLOAT, "1", .help = "factor on the net's rate for this layer" },
-	{ "stopbackward", DN_KEY_INT, "0", 0, 1, .help = "1: this layer and all before it are frozen" },
-	{ "dontload", DN_KEY_INT, "0", 0, 1, .help = "1: .weights files have nothing of this layer when they are read" },
-	{ "dontloadscales", DN_KEY_INT, "0", 0, 1, .help = "1: nor its scales and rolling statistics" },
-	{ "dontsave", DN_KEY_INT, "0", 0, 1, .help = "1: nor when they are written" },
+	{ "learning_rate", DN_KEY_FLOAT, "1", .help = "factor on the net's rate for this layer", .resume = DN_RESUME_ANY },
+	{ "stopbackward", DN_KEY_INT, "0", 0, 1, .help = "1: this layer and all before it are frozen", .resume = DN_RESUME_ANY },
+	{ "dontload", DN_KEY_INT, "0", 0, 1, .help = "1: .weights files have nothing of this layer when they are read",
+	  .resume = DN_RESUME_ANY },
+	{ "dontloadscales", DN_KEY_INT, "0", 0, 1, .help = "1: nor its scales and rolling statistics", .resume = DN_RESUME_ANY },
+	{ "dontsave", DN_KEY_INT, "0", 0, 1, .help = "1: nor when they are written", .resume = DN_RESUME_ANY },
 	{ "numload", DN_KEY_INT, "0", 0, NET_MAX_COUNT,
-	  .help = ".weights files have that many filters only; [convolutional] and [connected], 0: all" },
+	  .help = ".weights files have that many filters only; [convolutional] and [connected], 0: all",
+	  .resume = DN_RESUME_ANY },
 	{ "share_index", DN_KEY_INT, NULL, -NET_MAX_LAYERS, NET_MAX_LAYERS,
-	  .help = "layer whose params this one uses; negative counts from this one" },
+	  .help = "layer whose params this one uses; negative counts from this one", .resume = DN_RESUME_SAME_LAYERS },
 	{ "onlyforward", DN_KEY_ONLY, .def = "0" },
 	{ "truth", DN_KEY_ONLY, .def = "0" },
 	{ "smooth", DN_KEY_ONLY, .def = "0" },
@@ -40,6 +42,11 @@ const struct dn_layer_ops *dn_layer_find(const char *section)
 			return o;
 	}
 	return NULL;
+}
+
+bool dn_layer_is(const struct dn_layer *l, const char *section)
+{
+	return dn_layer_find(section) == l->ops;
 }
 
 const char *layer_names(char *out, size_t cap)
@@ -68,7 +75,7 @@ int dn_layer_no_effect(struct dn_layer *l, struct dn_section *s, const char *con
 	int err = 0;
 
 	for (int i = 0; i < n && !err; i++)
-		err = dn_key_no_effect(s, keys[i], l->net->opt.train && !again);
+		err = dn_key_no_effect(s, keys[i], (l->net->opt.train || l->net->opt.describe) && !again);
 	return err;
 }
 
@@ -311,6 +318,24 @@ int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, float *out
 
 /* --- for forward() and backward() --- */
 
+int dn_layer_wants_exchange(struct dn_layer *l, bool backward, int64_t n)
+{
+	int *k = &l->n_exchanges[backward];
+
+	if (n < 1 || *k == DN_LAYER_MAX_EXCHANGES)
+		return dn_fail(-EINVAL, "layer %d: a sum of %lld elements over ranks, number %d of at most %d", l->index,
+			       (long long)n, *k + 1, DN_LAYER_MAX_EXCHANGES);
+	l->exchanges[backward][(*k)++] = n;
+	return 0;
+}
+
+int dn_layer_exchange(struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n)
+{
+	const struct dn_store *s = &l->net->store;
+
+	return s->hooks && s->hooks->exchange ? s->hooks->exchange(s->self, l, backward, type, x, n) : 0;
+}
+
 const void *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k)
 {
 	int at = l->inputs_of[k].layer;
@@ -449,9 +474,5 @@ void layer_fini(struct dn_layer *l)
 	l->inputs_of = NULL;
 }
 
-const struct dn_layer_ops *const dn_layer_table[] = {
-	&conv_layer,	&connected_layer, &maxpool_layer,	 &avgpool_layer, &batchnorm_layer,     &dropout_layer,
-	&softmax_layer, &cost_layer,	  &shortcut_layer,	 &route_layer,	 &activation_layer,    &logistic_layer,
-	&l2norm_layer,	&lrn_layer,	  &upsample_layer,	 &reorg_layer,	 &reorg3d_layer,       &crop_layer,
-	&local_layer,	&deconv_layer,	  &scale_channels_layer, &sam_layer,	 &local_avgpool_layer, NULL,
-};
+#define LAYER_ROW(type) &type##_layer,
+const struct dn_layer_ops *const dn_layer_table[] = { LAYER_TYPES(LAYER_ROW) NULL };

@@ -19,14 +19,19 @@ extern "C" {
 struct dn_net;
 struct dn_layer;
 
-struct dn_layer_ops {
+struct dn_layer_ops {			/* a layer type: all that anybody asks about it */
 	const char *name, *alias;	/* section names; alias may be NULL */
 	const char *summary;		/* one line for help */
 	const struct dn_key_rule *keys; /* its own, beside dn_layer_keys; NULL: none */
-	const char *task;		/* what a net is for that ends in it (train/task.h); NULL: anything */
-	bool in_place;			/* it changes its source where that lies: who reads the source reads it */
-	bool passes_input;		/* its output is the buffer of input 0 itself */
-	bool no_consumer;		/* nothing may read its output */
+	/* what others must know of it */
+	const char *task;  /* what a net is for that ends in it (train/task.h); NULL: anything */
+	bool in_place;	   /* it changes its source where that lies: who reads the source reads it */
+	bool passes_input; /* its output is the buffer of input 0 itself */
+	bool no_consumer;  /* nothing may read its output */
+	/* its line in Darknet's table: the columns before the sizes (NULL: the name), and which sizes are one number */
+	void (*describe)(const struct dn_layer *l, char *out, size_t cap);
+	bool flat, flat_out;
+	/* what it does */
 	int (*setup)(struct dn_layer *l, struct dn_section *s);
 	int (*forward)(struct dn_layer *l, const struct dn_pass *pass); /* its pointers are device memory here */
 	int (*backward)(struct dn_layer *l,
@@ -41,6 +46,7 @@ enum dn_life {			 /* when a layer's buffer is in use */
 };
 
 #define DN_LAYER_MAX_INPUTS 256
+#define DN_LAYER_MAX_EXCHANGES 4
 
 struct dn_layer_input {
 	int layer; /* source index, -1 = the net's input */
@@ -77,6 +83,8 @@ struct dn_layer {
 	int n_shared;			  /* of the owner's params, bound so far */
 	int uses, use;			  /* layers that use the owner's params, and which of them this is, in order */
 	void *output, *delta;		  /* see out; delta is NULL unless wants_delta and the net trains */
+	int n_exchanges[2];		  /* sums over all ranks that its forward [0] and its backward [1] ask for in training */
+	int64_t exchanges[2][DN_LAYER_MAX_EXCHANGES]; /* elements of each, in the order of the calls */
 	bool has_cost;
 	double *cost; /* device memory: of the last forward, summed over the batch; NULL without has_cost */
 	void *priv;
@@ -85,6 +93,8 @@ struct dn_layer {
 extern const struct dn_key_rule dn_layer_keys[];	       /* of every layer */
 extern const struct dn_layer_ops *const dn_layer_table[];      /* ends at NULL */
 const struct dn_layer_ops *dn_layer_find(const char *section); /* by name or alias */
+/** dn_layer_is() - whether a user who writes [@section] means the type of @l */
+DN_EXPORT bool dn_layer_is(const struct dn_layer *l, const char *section);
 
 /* --- for setup() --- */
 /** dn_layer_need() - 0, or an error that names layer and op when the backend lacks the op */
@@ -110,6 +120,8 @@ int dn_layer_buffer(struct dn_layer *l, size_t bytes, enum dn_life life, bool tr
 /** dn_layer_packed() - @bytes that keep a copy of constant weights in inference; *where stays NULL when values
  * are not constant. Compare net->values_version with that of the copy. */
 int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where);
+/** dn_layer_wants_exchange() - declare a sum of @n elements over all ranks, in each forward or backward of training */
+DN_EXPORT int dn_layer_wants_exchange(struct dn_layer *l, bool backward, int64_t n);
 int dn_layer_activation(struct dn_layer *l, struct dn_section *s);
 
 /**
@@ -120,6 +132,9 @@ DN_EXPORT int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, 
 
 /* --- for forward() and backward() --- */
 const void *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k); /* output of input k */
+/** dn_layer_exchange() - x[0..n), device memory, becomes the sum over all ranks for later work of the compute stream; alone it stays
+ * as it is. The calls of a pass are those that were declared, in that order. -ENOTSUP: a type that is not summed. */
+DN_EXPORT int dn_layer_exchange(struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n);
 /** dn_layer_dx() - delta of input k, NULL when it is not wanted; *acc: add instead of overwrite */
 void *dn_layer_dx(const struct dn_layer *l, int k, bool *acc);
 /** dn_layer_adds() - a later layer has left its gradients in the params that they share: backward adds to those */

@@ -221,11 +221,14 @@ static int alloc_host(struct dn_net *net)
 	priv->sent = dn_calloc(n_micro + 1, sizeof(*priv->sent));
 	if (!priv->sent)
 		return -ENOMEM;
-	/* A pass records input_read up to three times and costs_read once; send_numbers() lets no microbatch be under way twice. */
-	if (n_micro >= INT_MAX / 4)
+	/* A pass records input_read up to three times and the others once. Before send_numbers() lets a microbatch begin anew, the
+	 * numbers of its last pass have been read: at most two of its passes are under way. */
+	if (n_micro >= INT_MAX / 8)
 		return dn_fail(-EOVERFLOW, "net: %zu microbatches an update", n_micro);
-	err = be->event_create(net->dev, "input read", 3 * (int)n_micro + 3, &priv->input_read);
-	return err ? err : be->event_create(net->dev, "costs", (int)n_micro + 1, &priv->costs_read);
+	err = be->event_create(net->dev, "numbers read", 2 * (int)n_micro + 2, &priv->numbers_read);
+	if (!err)
+		err = be->event_create(net->dev, "input read", 6 * (int)n_micro + 6, &priv->input_read);
+	return err ? err : be->event_create(net->dev, "costs", 2 * (int)n_micro + 2, &priv->costs_read);
 }
 
 int dn_net_alloc(struct dn_net *net)

@@ -244,6 +244,7 @@ void dn_net_destroy(struct dn_net *net)
 		net->dev->be->free_host(net->dev, priv->host_numbers);
 		net->dev->be->free_host(net->dev, priv->host_costs);
 		dn_free(priv->sent);
+		net->dev->be->event_destroy(priv->numbers_read);
 		net->dev->be->event_destroy(priv->input_read);
 		net->dev->be->event_destroy(priv->costs_read);
 	}

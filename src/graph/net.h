@@ -31,7 +31,11 @@ struct dn_block { /* consecutive layers, gathered, freed and reduced together */
 	void *data;		    /* the plugin's */
 };
 
-enum dn_policy { DN_CONSTANT, DN_STEP, DN_STEPS, DN_EXP, DN_POLY, DN_SIGMOID, DN_RANDOM, DN_SGDR };
+enum dn_policy { DN_CONSTANT, DN_STEP, DN_STEPS, DN_EXP, DN_POLY, DN_SIGMOID, DN_RANDOM, DN_SGDR, DN_POLICIES };
+
+DN_EXPORT const char *dn_policy_names(void); /* "constant, step, ..." */
+/** dn_policy_find() - by cfg name; -EINVAL without a message when unknown (the caller knows the line) */
+DN_EXPORT int dn_policy_find(const char *name, enum dn_policy *out);
 
 struct dn_hyper { /* [net]'s training keys */
 	double learning_rate, momentum, decay;
@@ -58,6 +62,7 @@ struct dn_net_options {
 	const int *keep;
 	bool (*needs)(const struct dn_layer *l); /* other layers whose outputs must survive, asked of each; NULL: none */
 	bool multi_scale;	 /* the caller changes the size in training when hyper.random; else random=1 is an error */
+	bool describe;		 /* nothing will run: warn of all that a training would be warned of */
 	bool cfg_batch_optional; /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
 };
 

@@ -5,74 +5,72 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "graph/graph_priv.h"
-
-/* Names in the order of enum dn_policy and of enum dn_optimizer. */
-static const char policies[] = "constant, step, steps, exp, poly, sigmoid, random, sgdr";
-static const char optimizers[] = "sgd, adam, adamw";
-
-static const char *policy_names(void)
-{
-	return policies;
-}
-
-static const char *optimizer_names(void)
-{
-	return optimizers;
-}
+#include "graph/optimizer.h"
 
 #define FAR ((int64_t)1 << 53) /* batch numbers stay exact as doubles */
 
+/* A resumed run may have other numbers that steer its updates, and other views of its images; batch and legacy_bn, which flags
+ * may set, are compared as the runs have them, the optimizer by its state. */
 const struct dn_key_rule dn_net_keys[] = {
 	/* the input */
 	{ "width", DN_KEY_INT, "0", 0, 1 << 24, .help = "of the input image" },
 	{ "height", DN_KEY_INT, "0", 0, 1 << 24, .help = "of the input image" },
 	{ "channels", DN_KEY_INT, "0", 0, 1 << 24, .help = "of the input image" },
-	{ "inputs", DN_KEY_INT, "0", 0, NET_MAX_COUNT, .help = "numbers of a flat input, without width, height and channels" },
+	{ "inputs", DN_KEY_INT, "0", 0, NET_MAX_COUNT, .help = "numbers of a flat input, without width, height and channels",
+	  .resume = DN_RESUME_IF_IMAGE },
 	/* batches */
-	{ "batch", DN_KEY_INT, "1", 1, 1 << 24, .help = "images of an update, over all ranks" },
-	{ "subdivisions", DN_KEY_INT, "1", 1, 1 << 24, .help = "microbatches of an update" },
-	{ "random", DN_KEY_INT, "0", 0, 1, .help = "1: training changes the size of the images every 40 updates, 128 to 448" },
+	{ "batch", DN_KEY_INT, "1", 1, 1 << 24, .help = "images of an update, over all ranks", .resume = DN_RESUME_ANY },
+	{ "subdivisions", DN_KEY_INT, "1", 1, 1 << 24, .help = "microbatches of an update", .resume = DN_RESUME_ANY },
+	{ "random", DN_KEY_INT, "0", 0, 1, .help = "1: training changes the size of the images every 40 updates, 128 to 448",
+	  .resume = DN_RESUME_ANY },
 	/* the rate */
-	{ "learning_rate", DN_KEY_FLOAT, ".001", .help = "rate before the policy" },
-	{ "policy", DN_KEY_TEXT, "constant", .help = "how the rate goes on", .names = policy_names },
-	{ "burn_in", DN_KEY_INT, "0", 0, FAR, .help = "updates during which the rate is rate * (update / burn_in)^power" },
-	{ "max_batches", DN_KEY_INT, "0", 0, FAR, .help = "updates until training ends; 0: never" },
-	{ "power", DN_KEY_FLOAT, "4", .help = "exponent of burn_in, poly and random" },
-	{ "step", DN_KEY_INT, "1", -FAR, FAR,
-	  .help = "policy=step: updates between changes, at least 1; sigmoid: where it falls" },
-	{ "scale", DN_KEY_FLOAT, "1", .help = "policy=step: factor at each change" },
-	{ "gamma", DN_KEY_FLOAT, "1", .help = "policy=exp: factor of each update; sigmoid: steepness" },
-	{ "steps", DN_KEY_INTS, NULL, .help = "policy=steps: updates at which the rate changes, ascending" },
-	{ "scales", DN_KEY_FLOATS, NULL, .help = "policy=steps: a factor for each of steps" },
-	{ "learning_rate_min", DN_KEY_FLOAT, ".00001", .help = "policy=sgdr: the least rate" },
-	{ "sgdr_cycle", DN_KEY_INT, NULL, 0, FAR, .help = "policy=sgdr: updates of the first cycle", .otherwise = "max_batches" },
-	{ "sgdr_mult", DN_KEY_INT, "2", 1, 1 << 9, .help = "policy=sgdr: how much longer the next cycle is" },
+	{ "learning_rate", DN_KEY_FLOAT, ".001", .help = "rate before the policy", .resume = DN_RESUME_ANY },
+	{ "policy", DN_KEY_TEXT, "constant", .help = "how the rate changes", .names = dn_policy_names, .resume = DN_RESUME_ANY },
+	{ "burn_in", DN_KEY_INT, "0", 0, FAR, .help = "updates during which the rate is rate * (update / burn_in)^power",
+	  .resume = DN_RESUME_ANY },
+	{ "max_batches", DN_KEY_INT, "0", 0, FAR, .help = "updates until training ends; 0: never", .resume = DN_RESUME_ANY },
+	{ "power", DN_KEY_FLOAT, "4", .help = "exponent of burn_in, poly and random", .resume = DN_RESUME_ANY },
+	{ "step", DN_KEY_INT, "1", -FAR, FAR, .help = "policy=step: updates between changes, at least 1; sigmoid: where it falls",
+	  .resume = DN_RESUME_ANY },
+	{ "scale", DN_KEY_FLOAT, "1", .help = "policy=step: factor at each change", .resume = DN_RESUME_ANY },
+	{ "gamma", DN_KEY_FLOAT, "1", .help = "policy=exp: factor of each update; sigmoid: steepness", .resume = DN_RESUME_ANY },
+	{ "steps", DN_KEY_INTS, NULL, .help = "policy=steps: updates at which the rate changes, ascending",
+	  .resume = DN_RESUME_ANY },
+	{ "scales", DN_KEY_FLOATS, NULL, .help = "policy=steps: a factor for each of steps", .resume = DN_RESUME_ANY },
+	{ "learning_rate_min", DN_KEY_FLOAT, ".00001", .help = "policy=sgdr: the least rate", .resume = DN_RESUME_ANY },
+	{ "sgdr_cycle", DN_KEY_INT, NULL, 0, FAR, .help = "policy=sgdr: updates of the first cycle", .from = "max_batches",
+	  .resume = DN_RESUME_ANY },
+	{ "sgdr_mult", DN_KEY_INT, "2", 1, 1 << 9, .help = "policy=sgdr: how much longer the next cycle is",
+	  .resume = DN_RESUME_ANY },
 	/* the update */
-	{ "optimizer", DN_KEY_TEXT, .help = "rule of the updates", .names = optimizer_names,
-	  .otherwise = "sgd, with adam=1 adam" },
-	{ "momentum", DN_KEY_FLOAT, ".9", .help = "of sgd" },
-	{ "decay", DN_KEY_FLOAT, ".0001", .help = "of weights, not of biases and scales" },
-	{ "adam", DN_KEY_INT, "0", 0, 1, .help = "1: optimizer=adam" },
-	{ "B1", DN_KEY_FLOAT, ".9", .help = "of adam and adamw, from 0 to less than 1" },
-	{ "B2", DN_KEY_FLOAT, ".999", .help = "of adam and adamw, from 0 to less than 1" },
-	{ "eps", DN_KEY_FLOAT, "1e-7", .help = "of adam and adamw, positive" },
-	{ "legacy_bn", DN_KEY_INT, "0", 0, 1, .help = "1: batch normalisation by the rule of Darknet's CPU code" },
+	{ "optimizer", DN_KEY_TEXT, .help = "rule of the update", .names = dn_optimizer_names,
+	  .otherwise = "sgd, with adam=1 adam", .resume = DN_RESUME_ANY },
+	{ "momentum", DN_KEY_FLOAT, ".9", .help = "of sgd", .resume = DN_RESUME_ANY },
+	{ "decay", DN_KEY_FLOAT, ".0001", .help = "of weights, not of biases and scales", .resume = DN_RESUME_ANY },
+	{ "adam", DN_KEY_INT, "0", 0, 1, .help = "1: optimizer=adam", .resume = DN_RESUME_ANY },
+	{ "B1", DN_KEY_FLOAT, ".9", .help = "of adam and adamw, from 0 to less than 1", .resume = DN_RESUME_ANY },
+	{ "B2", DN_KEY_FLOAT, ".999", .help = "of adam and adamw, from 0 to less than 1", .resume = DN_RESUME_ANY },
+	{ "eps", DN_KEY_FLOAT, "1e-7", .help = "of adam and adamw, positive", .resume = DN_RESUME_ANY },
+	{ "legacy_bn", DN_KEY_INT, "0", 0, 1, .help = "1: batch normalisation by the rule of Darknet's CPU code",
+	  .resume = DN_RESUME_ANY },
 	/* images of a list, while training; read by whoever loads them */
-	{ "min_crop", DN_KEY_INT, "0", 0, 1 << 24, .help = "least side of the image after scaling; 0: min_ratio says it" },
-	{ "max_crop", DN_KEY_INT, "0", 0, 1 << 24, .help = "largest side; 0: max_ratio says it" },
+	{ "min_crop", DN_KEY_INT, "0", 0, 1 << 24, .help = "least side of the image after scaling; 0: min_ratio says it",
+	  .resume = DN_RESUME_ANY },
+	{ "max_crop", DN_KEY_INT, "0", 0, 1 << 24, .help = "largest side; 0: max_ratio says it", .resume = DN_RESUME_ANY },
 	{ "min_ratio", DN_KEY_FLOAT, .help = "least side as a multiple of the net's width, above 0",
-	  .otherwise = "min_crop / width, or 1" },
+	  .otherwise = "min_crop / width, or 1", .resume = DN_RESUME_ANY },
 	{ "max_ratio", DN_KEY_FLOAT, .help = "largest side as a multiple of the net's width",
-	  .otherwise = "max_crop / width, or 2" },
-	{ "angle", DN_KEY_FLOAT, "0", .help = "largest turn either way, in degrees" },
-	{ "aspect", DN_KEY_FLOAT, "1", .help = "largest factor on the width, or its inverse; above 0" },
-	{ "saturation", DN_KEY_FLOAT, "1", .help = "largest factor on the saturation, or its inverse; above 0" },
-	{ "exposure", DN_KEY_FLOAT, "1", .help = "largest factor on the brightness, or its inverse; above 0" },
-	{ "hue", DN_KEY_FLOAT, "0", .help = "largest shift of the hue either way, from -1 to 1" },
-	{ "flip", DN_KEY_INT, "1", 0, 1, .help = "1: one image of two, drawn, is mirrored" },
-	{ "center", DN_KEY_INT, "0", 0, 1, .help = "1: the central square instead of a crop" },
+	  .otherwise = "max_crop / width, or 2", .resume = DN_RESUME_ANY },
+	{ "angle", DN_KEY_FLOAT, "0", .help = "largest turn either way, in degrees", .resume = DN_RESUME_ANY },
+	{ "aspect", DN_KEY_FLOAT, "1", .help = "largest factor on the width, or its inverse; above 0", .resume = DN_RESUME_ANY },
+	{ "saturation", DN_KEY_FLOAT, "1", .help = "largest factor on the saturation, or its inverse; above 0",
+	  .resume = DN_RESUME_ANY },
+	{ "exposure", DN_KEY_FLOAT, "1", .help = "largest factor on the brightness, or its inverse; above 0",
+	  .resume = DN_RESUME_ANY },
+	{ "hue", DN_KEY_FLOAT, "0", .help = "largest shift of the hue either way, from -1 to 1", .resume = DN_RESUME_ANY },
+	{ "flip", DN_KEY_INT, "1", 0, 1, .help = "1: one image of two, drawn, is mirrored", .resume = DN_RESUME_ANY },
+	{ "center", DN_KEY_INT, "0", 0, 1, .help = "1: the central square instead of a crop", .resume = DN_RESUME_ANY },
 	/* would change the result, and are not there */
 	{ "time_steps", DN_KEY_ONLY, .def = "1" },
 	{ "clip", DN_KEY_ONLY, .def = "0" },
@@ -117,11 +115,9 @@ const struct dn_key_rule dn_net_keys[] = {
 static int policy_read(struct dn_hyper *h, struct dn_section *s)
 {
 	const char *name = dn_key_text(s, "policy");
-	int i = dn_word_index(policies, name);
 
-	if (i < 0)
-		return dn_section_fail(s, "policy", -EINVAL, "policy=%s: unknown policy; known are %s", name, policies);
-	h->policy = (enum dn_policy)i;
+	if (dn_policy_find(name, &h->policy))
+		return dn_section_fail(s, "policy", -EINVAL, "policy=%s: unknown policy; known are %s", name, dn_policy_names());
 	return 0;
 }
 
@@ -151,7 +147,7 @@ static int sgdr_read(struct dn_hyper *h, struct dn_section *s)
 	int err = dn_key_float(s, "learning_rate_min", &h->rate_min);
 
 	if (!err)
-		err = dn_key_int_or(s, "sgdr_cycle", h->max_batches, &h->cycle);
+		err = dn_key_int(s, "sgdr_cycle", &h->cycle);
 	if (!err)
 		err = dn_key_int(s, "sgdr_mult", &h->cycle_mult);
 	if (err || h->policy != DN_SGDR)
@@ -164,8 +160,8 @@ static int sgdr_read(struct dn_hyper *h, struct dn_section *s)
 static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 {
 	const char *name = dn_key_text(s, "optimizer");
+	enum dn_optimizer named = DN_SGD;
 	int64_t adam;
-	int i;
 	int err = dn_key_int(s, "adam", &adam);
 
 	if (!err)
@@ -177,14 +173,13 @@ static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 	if (err)
 		return err;
 	h->optimizer = adam ? DN_ADAM : DN_SGD;
-	i = name ? dn_word_index(optimizers, name) : 0;
-	if (i < 0)
+	if (name && dn_optimizer_find(name, &named))
 		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s: unknown optimizer; known are %s", name,
-				       optimizers);
-	if (name && adam && i != DN_ADAM)
+				       dn_optimizer_names());
+	if (name && adam && named != DN_ADAM)
 		return dn_section_fail(s, "optimizer", -EINVAL, "optimizer=%s, but adam=1", name);
 	if (name)
-		h->optimizer = (enum dn_optimizer)i;
+		h->optimizer = named;
 	if (h->optimizer == DN_SGD)
 		return 0;
 	if (h->beta1 < 0 || h->beta1 >= 1 || h->beta2 < 0 || h->beta2 >= 1)

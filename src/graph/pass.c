@@ -78,6 +78,8 @@ static int check_ready(const struct dn_net *net, const struct dn_pass *pass)
 		return dn_fail(-EINVAL, "net: a pass before dn_net_alloc()");
 	if (net->n_params && !net->store.ops)
 		return dn_fail(-EINVAL, "net: a pass without a store");
+	if (pass->classes && pass->truth)
+		return dn_fail(-EINVAL, "net: a pass with both classes and numbers as its target");
 	if (pass->phase != DN_INFER && !net->opt.train)
 		return dn_fail(-EINVAL, "net: a training pass of a net that was built for inference");
 	if (pass->micro < 0 || pass->micro >= (net->opt.train ? net->subdivisions : 1))
@@ -86,28 +88,21 @@ static int check_ready(const struct dn_net *net, const struct dn_pass *pass)
 	return 0;
 }
 
-/* The costs of all passes so far are on the host, and so the numbers before them have left it. */
-static int wait_costs(struct dn_net *net)
-{
-	struct net_priv *priv = net->priv;
-	int err = net->dev->be->event_wait(priv->costs_read);
-
-	if (!err)
-		memset(priv->sent, 0, sizeof(*priv->sent) * (size_t)((net->opt.train ? net->subdivisions : 1) + 1));
-	return err;
-}
-
-/* Whoever reads the losses of an update before the next one never waits here. */
+/* Each place on the host is written anew when what it held has left it: after an update that was waited for, at once. */
 static int send_numbers(struct dn_net *net, int64_t place, const struct dn_numbers *num)
 {
 	struct net_priv *priv = net->priv;
-	int err = priv->sent[place] ? wait_costs(net) : 0;
+	const struct dn_backend *be = net->dev->be;
+	int err = priv->sent[place] ? be->event_wait(priv->numbers_read) : 0;
 
 	if (err)
 		return err;
+	if (priv->sent[place])
+		memset(priv->sent, 0, sizeof(*priv->sent) * (size_t)((net->opt.train ? net->subdivisions : 1) + 1));
 	priv->sent[place] = true;
 	priv->host_numbers[place] = *num;
-	return net->dev->be->copy(net->compute, (void *)(uintptr_t)net->numbers, &priv->host_numbers[place], sizeof(*num));
+	err = be->copy(net->compute, (void *)(uintptr_t)net->numbers, &priv->host_numbers[place], sizeof(*num));
+	return err ? err : be->event_record(priv->numbers_read, net->compute);
 }
 
 /* The pass as its layers see it: pointers of the device. Where the host reaches device memory they are the caller's own. */
@@ -115,7 +110,9 @@ static int to_device(struct dn_net *net, const struct dn_pass *pass, bool send, 
 {
 	struct net_priv *priv = net->priv;
 	const struct dn_backend *be = net->dev->be;
-	size_t x = net->layers[0].in.bytes, t = sizeof(float) * (size_t)(net->local * net->truths);
+	const void *truth = pass->classes ? (const void *)pass->classes : pass->truth;
+	size_t x = net->layers[0].in.bytes,
+	       t = (size_t)net->local * (pass->classes ? sizeof(int32_t) : sizeof(float) * (size_t)net->truths);
 	int err = 0;
 
 	*out = *pass;
@@ -123,12 +120,14 @@ static int to_device(struct dn_net *net, const struct dn_pass *pass, bool send, 
 		return 0;
 	if (pass->input)
 		out->input = priv->input;
-	if (pass->truth)
+	if (pass->classes)
+		out->classes = (const int32_t *)(const void *)priv->truth;
+	else if (pass->truth)
 		out->truth = priv->truth;
 	if (send && pass->input)
 		err = be->copy(net->compute, priv->input, pass->input, x);
-	if (!err && send && pass->truth)
-		err = be->copy(net->compute, priv->truth, pass->truth, t);
+	if (!err && send && truth)
+		err = be->copy(net->compute, priv->truth, truth, t);
 	return err ? err : be->event_record(priv->input_read, net->compute);
 }
 
@@ -205,7 +204,7 @@ int dn_net_loss(struct dn_net *net, const struct dn_pass *pass, double *out)
 	const double *cost = priv->host_costs + (size_t)pass->micro * (size_t)priv->tail.n_costs;
 	double sum = 0;
 	int n = 0;
-	int err = wait_costs(net);
+	int err = net->dev->be->event_wait(priv->costs_read);
 
 	if (err)
 		return err;
@@ -319,7 +318,7 @@ static int count_nonfinite(struct dn_net *net, const struct dn_layer *l, int64_t
 	if (!err)
 		err = be->stream_sync(net->compute);
 	if (!err)
-		memcpy(out, host, sizeof(*out));
+		memcpy(out, host, sizeof(*out)); /* host memory */
 	return err;
 }
 

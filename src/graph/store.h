@@ -24,7 +24,7 @@ typedef int (*dn_interval_fn)(void *arg, struct dn_param *p, int64_t at, int64_t
 #define DN_ROLLING_KEEP .99f
 #define DN_ROLLING_NEW .01f
 
-enum dn_optimizer { DN_SGD, DN_ADAM, DN_ADAMW };
+enum dn_optimizer { DN_SGD, DN_ADAM, DN_ADAMW, DN_OPTIMIZERS }; /* see graph/optimizer.h */
 
 struct dn_update { /* one optimizer step */
 	enum dn_optimizer optimizer;
@@ -42,6 +42,7 @@ struct dn_traffic { /* per rank and step */
 
 struct dn_store_report { /* this rank's */
 	size_t planned_bytes[DN_MEM_PLANNED];
+	int replicas;			  /* copies of values and states: as many ranks own each element */
 	struct dn_traffic gather, reduce; /* counted: of the last complete step */
 	double exposed_ms;		  /* time that compute waited in the last step */
 	uint64_t plan_hash;		  /* 0 without a plan */
@@ -56,6 +57,9 @@ struct dn_store_ops {
 	 * wholes, without memory. Init, loading, checkpoints, checksums and norms are host code written once over it. A part
 	 * that does not exist (state of a BUFFER, gradients in inference) calls nothing. Only between steps. */
 	int (*each)(void *self, struct dn_param *p, enum dn_part part, unsigned access, dn_interval_fn fn, void *arg);
+	/* Does this rank write its elements of @part of @p where every element is written once (checkpoints)? Of the ranks that own
+	 * the same, one does. A function of the layout: it asks nobody. */
+	bool (*writes)(void *self, const struct dn_param *p, enum dn_part part);
 	/* Collective, same calls in the same order on all ranks: elements [at, at+n); out, any host memory, is filled on
 	 * rank 0, NULL elsewhere. */
 	int (*read)(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out);

@@ -18,6 +18,7 @@ struct dn_ckpt_state { /* what a run needs besides tensors */
 	int64_t step;  /* updates done */
 	uint64_t seen; /* images */
 	uint64_t seed;
+	uint64_t run; /* who wrote it, kept by a resumed run; later ones have larger ids; 0 = none, an older version */
 	int64_t batch, subdivisions;
 	char data_list[512]; /* path of the training data */
 	int64_t data_length;
@@ -29,10 +30,11 @@ DN_EXPORT int dn_ckpt_bytes(struct dn_net *net, const struct dn_group *g, int64_
 
 /**
  * dn_ckpt_save() - collective: @dir/STEP appears whole or not at all
- * Every rank writes its intervals (params, optimizer state, carries; buffers by rank 0), flushes, agrees; then rank 0 renames
- * meta.json into place and drops all but the newest @keep published steps (0 = keep all; the one just written stays). A
- * failure on any rank fails on all and leaves earlier checkpoints as they were. Ranks that own the same intervals are
- * replicas: the first of them writes. @bytes (may be NULL): of all ranks.
+ * Every rank writes its carries and, of params, buffers and optimizer state, what the store says; it flushes; all agree; then
+ * rank 0 renames meta.json into place and drops all but the newest @keep published steps of @s's run (0 = keep all; the one
+ * just written stays). Checkpoints of other runs stay: one of the same step gets out of the way as STEP.RUN. A failure on any
+ * rank fails on all and leaves earlier checkpoints as they were. Who writes nothing leaves no file. @bytes (may be NULL): of
+ * all ranks.
  */
 DN_EXPORT int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_ckpt_state *s, int keep, const struct dn_group *g,
 			   int64_t *bytes);
@@ -45,9 +47,10 @@ struct dn_ckpt_head {
 	const char *cfg_text;
 	const char *optimizer;
 	int world, replicas, shards;
+	bool legacy_bn; /* by a flag: not in the cfg's text */
 };
 
-/** dn_ckpt_open() - @path is STEP's directory or its parent (then the newest published step) */
+/** dn_ckpt_open() - @path is STEP's directory or its parent (then the newest published step, as dn_ckpt_newest()) */
 DN_EXPORT int dn_ckpt_open(struct dn_ckpt **out, const char *path);
 DN_EXPORT void dn_ckpt_close(struct dn_ckpt *c);
 DN_EXPORT const struct dn_ckpt_state *dn_ckpt_state_of(const struct dn_ckpt *c);
@@ -93,8 +96,26 @@ DN_EXPORT int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net);
 DN_EXPORT int dn_ckpt_read(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, float *out);
 /** dn_ckpt_refuse() - is a folder of checkpoints there that belongs to another net? 0, or an error naming the tensor */
 DN_EXPORT int dn_ckpt_refuse(const char *dir, const struct dn_net *net);
-/** dn_ckpt_newest() - newest published step of @dir, -1 when there is none */
+/** dn_ckpt_newest() - newest published step of the run of @dir that began last, -1 when there is none */
 DN_EXPORT int64_t dn_ckpt_newest(const char *dir);
+
+struct dn_ckpt_folder {	 /* the published steps of a folder, as one run sees them */
+	int n, n_others; /* of the run, of other runs */
+	int64_t last;	 /* the run's newest step, -1 = none */
+	int64_t others_first, others_last;
+	uint64_t newest_run; /* the largest id, 0 = none has one */
+};
+/** dn_ckpt_look() - a folder that is not there holds nothing */
+DN_EXPORT void dn_ckpt_look(const char *dir, uint64_t run, struct dn_ckpt_folder *out);
+/** dn_ckpt_new_run() - an id for a run that begins: time and chance, larger than all ids in @dir */
+DN_EXPORT uint64_t dn_ckpt_new_run(const char *dir);
+
+/**
+ * dn_ckpt_differences() - in what @net computes or learns something else than the net that was saved
+ * The cfgs are compared as dn_cfg_differences() does it, and what flags change of them. fn as there.
+ */
+DN_EXPORT int dn_ckpt_differences(const struct dn_ckpt *c, const struct dn_net *net, int (*fn)(void *arg, const char *text),
+				  void *arg);
 
 /** dn_ckpt_meta() - append the text of a meta.json; @tensors of any order, intervals ascending */
 DN_EXPORT int dn_ckpt_meta(struct dn_buf *out, const struct dn_ckpt_head *h, int n, const struct dn_ckpt_tensor *tensors);

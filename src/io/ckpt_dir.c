@@ -1,4 +1,4 @@
-/* The folder of a run's checkpoints: which steps are published, publishing one, dropping old ones.
+/* The folder of a run's checkpoints: which steps are published and whose they are, publishing one, dropping old ones.
  *
  * A step is written as DIR/STEP.tmp and renamed to DIR/STEP when its meta.json is there; a folder without meta.json,
  * or of another name, is no checkpoint.
@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -66,22 +68,98 @@ bool ckpt_is_published(const char *dir, const char *name)
 	return n > 0 && n < (int)sizeof(path) && !stat(path, &st) && S_ISREG(st.st_mode);
 }
 
-int64_t dn_ckpt_newest(const char *dir)
+static uint64_t run_of(const char *dir, const char *name)
+{
+	char path[CKPT_PATH_MAX];
+	int n = snprintf(path, sizeof(path), "%s/%s/meta.json", dir, name);
+
+	return n > 0 && n < (int)sizeof(path) ? ckpt_meta_run(path) : 0;
+}
+
+/* Calls fn for each published step of @dir; one that is not there has none. */
+static void each_step(const char *dir, void (*fn)(void *arg, int64_t step, uint64_t run), void *arg)
 {
 	DIR *d = opendir(dir);
 	struct dirent *e;
-	int64_t newest = -1;
 
 	if (!d)
-		return -1;
+		return;
 	while ((e = readdir(d))) {
 		int64_t step = ckpt_step_of(e->d_name);
 
-		if (step > newest && ckpt_is_published(dir, e->d_name))
-			newest = step;
+		if (step >= 0 && ckpt_is_published(dir, e->d_name))
+			fn(arg, step, run_of(dir, e->d_name));
 	}
 	closedir(d);
-	return newest;
+}
+
+struct newest {
+	int64_t step;
+	uint64_t run;
+};
+
+static void see_newest(void *arg, int64_t step, uint64_t run)
+{
+	struct newest *n = arg;
+
+	if (n->step < 0 || run > n->run || (run == n->run && step > n->step))
+		*n = (struct newest){ step, run };
+}
+
+int64_t dn_ckpt_newest(const char *dir)
+{
+	struct newest n = { -1, 0 };
+
+	each_step(dir, see_newest, &n);
+	return n.step;
+}
+
+struct look {
+	struct dn_ckpt_folder *f;
+	uint64_t run;
+};
+
+static void see_folder(void *arg, int64_t step, uint64_t run)
+{
+	const struct look *l = arg;
+	struct dn_ckpt_folder *f = l->f;
+
+	if (run > f->newest_run)
+		f->newest_run = run;
+	if (run == l->run) {
+		f->n++;
+		f->last = step > f->last ? step : f->last;
+		return;
+	}
+	f->others_first = !f->n_others || step < f->others_first ? step : f->others_first;
+	f->others_last = !f->n_others || step > f->others_last ? step : f->others_last;
+	f->n_others++;
+}
+
+void dn_ckpt_look(const char *dir, uint64_t run, struct dn_ckpt_folder *out)
+{
+	struct look l = { .run = run };
+
+	*out = (struct dn_ckpt_folder){ .last = -1, .others_first = -1, .others_last = -1 };
+	l.f = out;
+	each_step(dir, see_folder, &l);
+}
+
+/* Milliseconds, then 20 bits of chance: ids of runs follow one another, also through a copy of the folder, and two that begin
+ * in one millisecond still differ. */
+uint64_t dn_ckpt_new_run(const char *dir)
+{
+	struct dn_ckpt_folder f;
+	struct timespec t;
+	uint32_t chance;
+	uint64_t id;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	if (getrandom(&chance, sizeof(chance), GRND_NONBLOCK) != (ssize_t)sizeof(chance))
+		chance = (uint32_t)t.tv_nsec ^ (uint32_t)getpid() << 4;
+	id = ((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000) << 20 | (chance & 0xfffff);
+	dn_ckpt_look(dir, 0, &f);
+	return id > f.newest_run ? id : f.newest_run + 1; /* a clock that was set back */
 }
 
 static int move(const char *from, const char *to)
@@ -100,8 +178,8 @@ static void sync_dir(const char *dir)
 	}
 }
 
-/* A step may be saved again (a run started anew in the same folder): the two folders change places in one call where
- * the file system can, so that there is a published one at every moment. */
+/* A run may save a step again (resumed from an earlier one): the two folders change places in one call where the file system
+ * can, so that there is a published one at every moment. */
 static int replace(const char *tmp, const char *to, const char *old)
 {
 	int err;
@@ -118,7 +196,18 @@ static int replace(const char *tmp, const char *to, const char *old)
 	return err ? err : dn_remove_tree(old);
 }
 
-int ckpt_publish(const char *dir, int64_t step)
+/* Another run's checkpoint of the same step keeps its contents under a name that says whose it is. */
+static int set_aside(const char *to, uint64_t run)
+{
+	char aside[CKPT_PATH_MAX];
+	int err = ckpt_path(aside, "%s.%016llx", to, (unsigned long long)run);
+
+	if (!err)
+		err = dn_remove_tree(aside); /* an earlier save of that step by that run */
+	return err ? err : move(to, aside);
+}
+
+int ckpt_publish(const char *dir, int64_t step, uint64_t run)
 {
 	char tmp[CKPT_PATH_MAX], to[CKPT_PATH_MAX], old[CKPT_PATH_MAX], name[32];
 	int err;
@@ -131,10 +220,10 @@ int ckpt_publish(const char *dir, int64_t step)
 		err = ckpt_path(old, "%s.old", to);
 	if (err)
 		return err;
-	if (ckpt_is_published(dir, name)) {
+	if (ckpt_is_published(dir, name) && run_of(dir, name) == run) {
 		err = replace(tmp, to, old);
 	} else {
-		err = dn_remove_tree(to);
+		err = ckpt_is_published(dir, name) ? set_aside(to, run_of(dir, name)) : dn_remove_tree(to);
 		if (!err)
 			err = move(tmp, to);
 	}
@@ -158,8 +247,8 @@ static int drop(const char *dir, const char *name)
 	return err ? err : dn_remove_tree(path);
 }
 
-/* published steps of the open @d, newest first; everything that is none goes */
-static int list_steps(DIR *d, const char *dir, int64_t **out, int *n_out)
+/* published steps of @run in the open @d, newest first; everything that is none goes */
+static int list_steps(DIR *d, const char *dir, uint64_t run, int64_t **out, int *n_out)
 {
 	int64_t *steps = NULL;
 	struct dirent *e;
@@ -172,7 +261,7 @@ static int list_steps(DIR *d, const char *dir, int64_t **out, int *n_out)
 			err = drop(dir, e->d_name);
 			continue;
 		}
-		if (step < 0)
+		if (step < 0 || run_of(dir, e->d_name) != run)
 			continue;
 		if (n == cap) {
 			int64_t *more = dn_realloc(steps, (size_t)(2 * cap + 16) * sizeof(*steps));
@@ -197,7 +286,7 @@ static int list_steps(DIR *d, const char *dir, int64_t **out, int *n_out)
 	return 0;
 }
 
-int ckpt_prune(const char *dir, int64_t step, int keep)
+int ckpt_prune(const char *dir, int64_t step, uint64_t run, int keep)
 {
 	DIR *d = opendir(dir);
 	int64_t *steps = NULL;
@@ -205,7 +294,7 @@ int ckpt_prune(const char *dir, int64_t step, int keep)
 
 	if (!d)
 		return dn_fail(-errno, "%s: %s", dir, strerror(errno));
-	err = list_steps(d, dir, &steps, &n);
+	err = list_steps(d, dir, run, &steps, &n);
 	closedir(d);
 	for (int i = 0; i < n && !err && keep > 0; i++) {
 		char name[32];

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "io/ckpt_priv.h"
-#include "io/state.h"
+#include "graph/optimizer.h"
 
 /* --- open --- */
 
@@ -447,6 +447,7 @@ static int load_carry(struct dn_ckpt *c, struct dn_net *net, const struct dn_car
 		if (!err)
 			err = dn_carry_set(net, s, m, x);
 	}
+	dn_net_drain(net);
 	net->dev->be->free_host(net->dev, x);
 	return err;
 }
@@ -462,7 +463,7 @@ static int load_carries(struct dn_ckpt *c, struct dn_net *net)
 
 int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 {
-	const char *optimizer = dn_state_optimizer(net->hyper.optimizer);
+	const char *optimizer = dn_optimizer_name(net->hyper.optimizer);
 	int err;
 
 	err = check_net(c, net);

@@ -12,6 +12,7 @@
 #include "io/ckpt_priv.h"
 #include "io/json.h"
 
+#define RUN_KEY ",\"run\":\""
 #define EXACT 9007199254740992.0 /* 2^53: JSON numbers are doubles */
 
 static const char *const kind_names[] = { "param", "buffer", "state", "ema", "carry" };
@@ -96,8 +97,14 @@ int dn_ckpt_meta(struct dn_buf *out, const struct dn_ckpt_head *h, int n, const 
 
 	err = add_head(&head, h);
 	if (!err)
+		err = dn_buf_printf(out, "{\"v\":1");
+	if (!err && h->state.run)
+		err = dn_buf_printf(out, RUN_KEY "%016" PRIx64 "\"", h->state.run);
+	if (!err && h->legacy_bn)
+		err = dn_buf_printf(out, ",\"legacy_bn\":true");
+	if (!err)
 		err = dn_buf_printf(out,
-				    "{\"v\":1,\"world\":%d,\"mesh\":{\"replicas\":%d,\"shards\":%d},%s,\"check\":\"%016" PRIx64
+				    ",\"world\":%d,\"mesh\":{\"replicas\":%d,\"shards\":%d},%s,\"check\":\"%016" PRIx64
 				    "\",\n\"tensors\":[",
 				    h->world, h->replicas, h->shards, head.s, dn_hash(head.s, head.n));
 	for (int i = 0; i < n && !err; i++) {
@@ -257,6 +264,9 @@ static int parse_head(struct dn_ckpt *c, const cJSON *root)
 		err = get_int(c, NULL, data, "length", 0, EXACT, &s->data_length);
 	if (!err)
 		err = get_hash(c, NULL, data, "hash", &s->data_hash);
+	if (!err && cJSON_GetObjectItemCaseSensitive(root, "run")) /* older ones have none */
+		err = get_hash(c, NULL, root, "run", &s->run);
+	c->head.legacy_bn = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "legacy_bn"));
 	if (!err)
 		err = get_text(c, NULL, data, "list", &list);
 	if (!err)
@@ -473,6 +483,38 @@ static int parse_tensors(struct dn_ckpt *c, const cJSON *root)
 		if (!by_name(&c->tensors[i - 1], &c->tensors[i]))
 			return bad(c, c->tensors[i].name, "stands there twice");
 	return 0;
+}
+
+/* Ours have the id in front, and before there were ids "world" stood there: neither needs more than the first bytes. */
+uint64_t ckpt_meta_run(const char *path)
+{
+	static const char ours[] = "{\"v\":1" RUN_KEY, older[] = "{\"v\":1,\"world\":";
+	char head[sizeof(ours) + 17] = "";
+	const cJSON *run;
+	uint64_t id = 0;
+	char *text;
+	cJSON *root;
+	size_t n;
+	FILE *f = fopen(path, "re");
+
+	if (!f)
+		return 0;
+	n = fread(head, 1, sizeof(head) - 1, f);
+	(void)fclose(f); /* nothing was written */
+	head[n] = '\0';
+	if (!strncmp(head, older, sizeof(older) - 1))
+		return 0;
+	if (!strncmp(head, ours, sizeof(ours) - 1) && strspn(head + sizeof(ours) - 1, "0123456789abcdef") == 16)
+		return strtoull(head + sizeof(ours) - 1, NULL, 16);
+	if (dn_file_read(path, CKPT_META_MAX, &text, &n))
+		return 0;
+	root = cJSON_Parse(text);
+	run = cJSON_GetObjectItemCaseSensitive(root, "run");
+	if (cJSON_IsString(run) && strlen(run->valuestring) == 16 && strspn(run->valuestring, "0123456789abcdefABCDEF") == 16)
+		id = strtoull(run->valuestring, NULL, 16);
+	cJSON_Delete(root);
+	dn_free(text);
+	return id;
 }
 
 int ckpt_meta_parse(struct dn_ckpt *c, const char *text, size_t n)

@@ -29,8 +29,14 @@ int ckpt_path(char out[CKPT_PATH_MAX], const char *fmt, ...) DN_PRINTF(2, 3);
 /** ckpt_step_of() - the step that a folder's name says, -1 when it is none */
 int64_t ckpt_step_of(const char *name);
 bool ckpt_is_published(const char *dir, const char *name);
-/** ckpt_publish() - DIR/STEP.tmp becomes DIR/STEP, in place of an earlier one */
-int ckpt_publish(const char *dir, int64_t step);
-/** ckpt_prune() - remove what crashed saves left, and all but the newest @keep steps and @step */
-int ckpt_prune(const char *dir, int64_t step, int keep);
+/** ckpt_publish() - DIR/STEP.tmp becomes DIR/STEP, in place of an earlier one of @run; one of another run becomes STEP.RUN */
+int ckpt_publish(const char *dir, int64_t step, uint64_t run);
+/** ckpt_prune() - remove what crashed saves left, and all but the newest @keep steps of @run and @step */
+int ckpt_prune(const char *dir, int64_t step, uint64_t run, int keep);
+/* ckpt_meta.c */
+/** ckpt_meta_run() - the id of the run that wrote a meta.json; 0: none, or it cannot be read */
+uint64_t ckpt_meta_run(const char *path);
+/* ckpt_differ.c */
+/** ckpt_legacy_bn() - does the cfg's [net] ask for it? */
+bool ckpt_legacy_bn(const struct dn_cfg *cfg);
 #endif

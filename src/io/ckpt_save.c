@@ -1,4 +1,5 @@
-/* Writing checkpoints: every rank its own intervals and carries, rank 0 the buffers and meta.json.
+/* Writing checkpoints: every interval by one of the ranks that own it, which the store names; carries by each rank its own;
+ * meta.json by rank 0.
  *
  * Order: rank 0 makes STEP.tmp; all ranks write and flush; all agree; rank 0 collects the lists of intervals, checks
  * that they cover every tensor, writes meta.json and renames the folder. Whatever fails on any rank fails on all, and
@@ -15,7 +16,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "io/ckpt_priv.h"
-#include "io/state.h"
+#include "graph/optimizer.h"
 
 struct record {		/* one interval, as the ranks send it to rank 0 */
 	int32_t tensor; /* param index * (1 + n_states), + 1 + k for state k; carries follow */
@@ -24,15 +25,13 @@ struct record {		/* one interval, as the ranks send it to rank 0 */
 	uint64_t xxh64;
 };
 
-struct list { /* what this rank owns, and what it writes of it */
+struct list { /* what this rank writes */
 	struct dn_net *net;
 	int n_states;
 	int32_t tensor; /* being collected */
 	int n, cap;
 	struct record *records; /* [cap] */
 	int64_t bytes;		/* of this rank's file */
-	bool writer;		/* false: a lower rank owns the same and writes it */
-	int replicas;
 };
 
 static void list_fini(struct list *l)
@@ -70,7 +69,14 @@ static int collect(void *arg, struct dn_param *p, int64_t at, int64_t n, float *
 	return 0;
 }
 
-/* fn over all that this rank owns of params of @role, always in the same order; *tensor tells whose the interval is */
+static int walk_part(struct dn_net *net, struct dn_param *p, enum dn_part part, unsigned access, dn_interval_fn fn, void *arg)
+{
+	const struct dn_store *st = &net->store;
+
+	return st->ops->writes(st->self, p, part) ? st->ops->each(st->self, p, part, access, fn, arg) : 0;
+}
+
+/* fn over all that this rank writes of params of @role, always in the same order; *tensor tells whose the interval is */
 static int walk_role(const struct list *l, enum dn_role role, int32_t *tensor, unsigned access, dn_interval_fn fn, void *arg)
 {
 	struct dn_net *net = l->net;
@@ -82,10 +88,10 @@ static int walk_role(const struct list *l, enum dn_role role, int32_t *tensor, u
 		if (p->role != role)
 			continue;
 		*tensor = i * (1 + l->n_states);
-		err = net->store.ops->each(net->store.self, p, DN_VALUE, access, fn, arg);
+		err = walk_part(net, p, DN_VALUE, access, fn, arg);
 		for (int k = 0; k < l->n_states && !err && role == DN_TRAINED; k++) {
 			++*tensor;
-			err = net->store.ops->each(net->store.self, p, DN_STATE0 + k, access, fn, arg);
+			err = walk_part(net, p, (enum dn_part)(DN_STATE0 + k), access, fn, arg);
 		}
 	}
 	return err;
@@ -118,45 +124,6 @@ static int collect_carries(struct list *l)
 	return err;
 }
 
-/* Who owns the same intervals as a lower rank is its replica and leaves the writing to it. The ranks compare hashes of
- * their lists, in two halves that doubles hold exactly; the sum of elements gives the number of replicas. */
-static int choose_writer(struct list *l, const struct dn_group *g)
-{
-	int n = 2 * g->world + 1;
-	uint64_t hash = dn_hash(l->records, (size_t)l->n * sizeof(*l->records));
-	double *x, total;
-	int err;
-
-	l->writer = true;
-	l->replicas = 1;
-	if (g->world == 1)
-		return 0;
-	x = dn_calloc((size_t)n, sizeof(*x));
-	err = dn_group_agree(g, x ? 0 : -ENOMEM, "checkpoint");
-	if (err) {
-		dn_free(x);
-		return err;
-	}
-	x[2 * g->rank] = (double)(hash >> 32);
-	x[2 * g->rank + 1] = (double)(hash & 0xffffffffu);
-	for (int i = 0; i < l->n; i++)
-		if (l->records[i].tensor % (1 + l->n_states) == 0)
-			x[n - 1] += (double)l->records[i].length;
-	err = dn_group_sum(g, x, n);
-	for (int r = 0; r < g->rank && !err; r++)
-		if (x[2 * r] == x[2 * g->rank] && x[2 * r + 1] == x[2 * g->rank + 1])
-			l->writer = false;
-	total = x[n - 1];
-	if (!err && l->net->n_trained > 0 && total > 0) {
-		double replicas = total / (double)l->net->n_trained;
-
-		if (replicas == (double)(int)replicas && g->world % (int)replicas == 0)
-			l->replicas = (int)replicas;
-	}
-	dn_free(x);
-	return err;
-}
-
 /* Collective. */
 static int list_init(struct list *l, struct dn_net *net, const struct dn_group *g)
 {
@@ -166,16 +133,7 @@ static int list_init(struct list *l, struct dn_net *net, const struct dn_group *
 	l->net = net;
 	l->n_states = dn_state_count(net->hyper.optimizer);
 	err = collect_role(l, DN_TRAINED);
-	err = dn_group_agree(g, err, "checkpoint");
 	if (!err)
-		err = choose_writer(l, g);
-	if (err)
-		return err;
-	if (!l->writer) {
-		l->n = 0;
-		l->bytes = 0;
-	}
-	if (g->rank == 0)
 		err = collect_role(l, DN_BUFFER);
 	if (!err)
 		err = collect_carries(l);
@@ -253,7 +211,7 @@ static int write_piece(void *arg, struct dn_param *p, int64_t at, int64_t n, flo
 /* the next record, of a carry */
 static int write_carry(struct writing *w)
 {
-	const struct dn_net *net = w->l->net;
+	struct dn_net *net = w->l->net;
 	const struct record *r = &w->l->records[w->at];
 	float *x;
 	int err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, sizeof(float) * (size_t)r->length, (void **)&x);
@@ -264,6 +222,7 @@ static int write_carry(struct writing *w)
 	err = dn_carry_get(net, net->carries[r->tensor - carries_at(w->l)], r->start / (r->length * net->opt.world), x);
 	if (!err)
 		err = write_piece(w, NULL, r->start, r->length, x);
+	dn_net_drain(net);
 	net->dev->be->free_host(net->dev, x);
 	return err;
 }
@@ -275,16 +234,15 @@ static int write_file(struct list *l, const char *tmp, int rank)
 	struct writing w = { .l = l, .o = &o };
 	int err;
 
-	if (!l->writer && !l->n)
+	if (!l->n)
 		return 0;
 	err = ckpt_path(path, "%s/rank-%d.bin", tmp, rank);
 	if (!err)
 		err = dn_out_open(&o, path);
 	if (err)
 		return err;
-	if (l->writer)
-		err = walk_role(l, DN_TRAINED, &w.tensor, DN_READ, write_piece, &w);
-	if (!err && rank == 0)
+	err = walk_role(l, DN_TRAINED, &w.tensor, DN_READ, write_piece, &w);
+	if (!err)
 		err = walk_role(l, DN_BUFFER, &w.tensor, DN_READ, write_piece, &w);
 	while (!err && w.at < l->n && l->records[w.at].tensor >= carries_at(l))
 		err = write_carry(&w);
@@ -386,13 +344,13 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 		      struct record *r, int n, int64_t *bytes)
 {
 	const struct dn_net *net = l->net;
+	struct dn_store_report report;
 	struct dn_ckpt_head head = {
 		.state = *s,
 		.cfg_text = net->cfg->file->text,
-		.optimizer = dn_state_optimizer(net->hyper.optimizer),
+		.optimizer = dn_optimizer_name(net->hyper.optimizer),
 		.world = g->world,
-		.replicas = l->replicas,
-		.shards = g->world / l->replicas,
+		.legacy_bn = net->opt.legacy_bn && !ckpt_legacy_bn(net->cfg),
 	};
 	struct dn_ckpt_tensor *tensors;
 	struct dn_buf text = { 0 };
@@ -403,6 +361,9 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 	tensors = dn_calloc((size_t)carries_at(l) + (size_t)net->n_carries, sizeof(*tensors));
 	if (!tensors)
 		return -ENOMEM;
+	net->store.ops->report(net->store.self, &report);
+	head.replicas = report.replicas;
+	head.shards = g->world / report.replicas;
 	err = make_tensors(l, r, n, tensors, &n_tensors);
 	if (!err)
 		err = dn_ckpt_meta(&text, &head, n_tensors, tensors);
@@ -447,7 +408,7 @@ static int publish(struct list *l, const char *dir, const char *tmp, const struc
 			total += sizes[r];
 		err = write_meta(l, tmp, s, g, (struct record *)all, (int)(total / sizeof(struct record)), meta_bytes);
 		if (!err)
-			err = ckpt_publish(dir, s->step);
+			err = ckpt_publish(dir, s->step, s->run);
 	}
 	dn_free(all);
 	dn_free(sizes);
@@ -497,7 +458,7 @@ int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_ckpt_state
 		}
 		goto out;
 	}
-	if (g->rank == 0 && ckpt_prune(dir, s->step, keep))
+	if (g->rank == 0 && ckpt_prune(dir, s->step, s->run, keep))
 		dn_warn("removing old checkpoints: %s", dn_message());
 	sum = (double)(l.bytes + meta_bytes);
 	err = dn_group_sum(g, &sum, 1);

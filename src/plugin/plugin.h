@@ -22,7 +22,7 @@
 #include "graph/net.h"
 #include "io/ckpt.h"
 #include "io/json.h"
-#include "io/state.h"
+#include "graph/optimizer.h"
 #include "io/weights.h"
 #include "plugin/headers.h"
 #include "plugin/verb.h"

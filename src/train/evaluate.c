@@ -75,7 +75,7 @@ static int add_record(struct eval *v, const struct dn_eval_image *im)
 	if (err)
 		return err;
 	bytes = b->n - at - RECORD_ALIGN;
-	memcpy(b->s + at, &bytes, sizeof(bytes));
+	memcpy(b->s + at, &bytes, sizeof(bytes)); /* host memory */
 	return dn_buf_add(b, zeros, dn_up(bytes, RECORD_ALIGN) - bytes);
 }
 
@@ -117,7 +117,7 @@ static int tell(struct eval *v, const char *records, size_t total, int64_t *inde
 	for (size_t at = 0; at < total && !err; (*index)++) {
 		size_t bytes;
 
-		memcpy(&bytes, records + at, sizeof(bytes));
+		memcpy(&bytes, records + at, sizeof(bytes)); /* host memory */
 		at += RECORD_ALIGN;
 		err = v->fn ? v->fn(v->arg, *index, records + at, bytes) : 0;
 		at += dn_up(bytes, RECORD_ALIGN);

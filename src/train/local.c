@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "io/state.h"
+#include "graph/optimizer.h"
 #include "train/loop.h"
 #include "train/optim.h"
 
@@ -79,7 +79,7 @@ static int own_bytes(const struct dn_net *net, size_t *out)
 	bool train = net->opt.train;
 	int err = 0;
 
-	memset(out, 0, DN_MEM_PLANNED * sizeof(*out));
+	memset(out, 0, DN_MEM_PLANNED * sizeof(*out)); /* host memory */
 	for (int i = 0; i < net->n_params && !err; i++) {
 		const struct dn_param *p = net->params[i];
 
@@ -118,7 +118,7 @@ int dn_local_bytes(const struct dn_net *net, size_t planned[DN_MEM_PLANNED])
 		return dn_fail(-EOVERFLOW, "activations and input batches are larger than the address space");
 	bytes[DN_MEM_ACTIVATIONS] = net->activations_bytes + ring;
 	bytes[DN_MEM_WORKSPACE] = net->workspace_bytes;
-	memcpy(planned, bytes, sizeof(bytes));
+	memcpy(planned, bytes, sizeof(bytes)); /* host memory */
 	return 0;
 }
 
@@ -259,6 +259,12 @@ static int local_each(void *self, struct dn_param *p, enum dn_part part, unsigne
 	return x ? dn_window_each(&s->window, s->net->compute, x, p->n, access, each_piece, &e) : 0;
 }
 
+/* where several ranks train with a store like this one, all own the same */
+static bool local_writes(void *self, const struct dn_param *p, enum dn_part part)
+{
+	return ((const struct local *)self)->net->opt.rank == 0;
+}
+
 static int range_of(const struct local *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float **out)
 {
 	float *x = part_of(s, p, part);
@@ -309,7 +315,7 @@ static int local_begin(void *self, struct dn_net *net, int64_t step)
 {
 	struct local *s = self;
 
-	memset(s->complete, 0, (size_t)net->n_blocks * sizeof(*s->complete));
+	memset(s->complete, 0, (size_t)net->n_blocks * sizeof(*s->complete)); /* host memory */
 	return 0;
 }
 
@@ -376,6 +382,7 @@ static void local_report(void *self, struct dn_store_report *out)
 	struct local *s = self;
 
 	memset(out, 0, sizeof(*out));
+	out->replicas = s->net->opt.world;
 	/* the sums have been checked by alloc: an overflow would have ended the run there */
 	if (dn_local_bytes(s->net, out->planned_bytes))
 		memset(out->planned_bytes, 0, sizeof(out->planned_bytes));
@@ -384,6 +391,7 @@ static void local_report(void *self, struct dn_store_report *out)
 static const struct dn_store_ops local_ops = {
 	.alloc = local_alloc,
 	.each = local_each,
+	.writes = local_writes,
 	.read = local_read,
 	.write = local_write,
 	.stats = local_stats,

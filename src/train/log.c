@@ -3,22 +3,92 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "io/json.h"
 #include "train/log_priv.h"
 
-int log_open(struct log *l, const char *path)
-{
-	/* not blocking: a pipe that nobody reads is an error, not a wait for ever */
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
-	int err;
+#define START "{\"v\":1,\"event\":\"start\""
+#define RUN ",\"run\":\""
 
+/* Whose log is it? The id in the last start event of a regular file; 0: none there, or one of before there were ids. */
+static uint64_t run_of_log(const char *path)
+{
+	char piece[256];
+	bool at_start = true;
+	uint64_t run = 0;
+	struct stat st;
+	FILE *f;
+
+	if (stat(path, &st) || !S_ISREG(st.st_mode))
+		return 0;
+	f = fopen(path, "re");
+	while (f && fgets(piece, sizeof(piece), f)) {
+		if (at_start && dn_starts(piece, START)) {
+			const char *id = piece + strlen(START);
+
+			run = dn_starts(id, RUN) ? strtoull(id + strlen(RUN), NULL, 16) : 0;
+		}
+		at_start = strchr(piece, '\n') != NULL;
+	}
+	if (f)
+		(void)fclose(f);
+	return run;
+}
+
+/* A run that was killed while it wrote leaves a line without its end, which is no object: the next must not be glued to it. */
+static int cut_last_line(const char *path)
+{
+	struct stat st;
+	char piece[4096];
+	int64_t end;
+	int fd, err = 0;
+
+	if (stat(path, &st) || !S_ISREG(st.st_mode))
+		return 0; /* new, or a device or pipe, where nothing is to be read */
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return dn_fail(-errno, "-log %s: %s", path, strerror(errno));
+	for (end = st.st_size; end > 0 && !err;) {
+		int64_t at = end > (int64_t)sizeof(piece) ? end - (int64_t)sizeof(piece) : 0;
+		ssize_t n = pread(fd, piece, (size_t)(end - at), at);
+
+		if (n != end - at) {
+			err = dn_fail(n < 0 ? -errno : -EIO, "-log %s: %s", path, strerror(n < 0 ? errno : EIO));
+			break;
+		}
+		while (n > 0 && piece[n - 1] != '\n')
+			n--;
+		end = at + n;
+		if (n > 0)
+			break;
+	}
+	if (!err && end < st.st_size && ftruncate(fd, end))
+		err = dn_fail(-errno, "-log %s: %s", path, strerror(errno));
+	(void)close(fd);
+	return err;
+}
+
+int log_open(struct log *l, const char *path, uint64_t resumed)
+{
+	uint64_t whose = resumed ? run_of_log(path) : 0;
+	bool append = resumed && (!whose || whose == resumed);
+	int fd, err = append ? cut_last_line(path) : 0;
+
+	if (err)
+		return err;
+	if (resumed && !append)
+		dn_warn("-log %s: is the log of another run (%016" PRIx64 "): begun anew", path, whose);
+	/* not blocking: a pipe that nobody reads is an error, not a wait for ever */
+	fd = open(path, O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_NONBLOCK | O_CLOEXEC, 0666);
 	l->path = path;
 	if (fd < 0)
 		return dn_fail(-errno, "-log %s: %s", path, errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
-	l->f = fcntl(fd, F_SETFL, 0) < 0 ? NULL : fdopen(fd, "w");
+	l->f = fcntl(fd, F_SETFL, append ? O_APPEND : 0) < 0 ? NULL : fdopen(fd, append ? "a" : "w");
 	if (l->f)
 		return 0;
 	err = dn_fail(-errno, "-log %s: %s", path, strerror(errno));
@@ -139,7 +209,8 @@ static int add_options(struct dn_buf *b, const struct dn_loop_config *c)
 	return err ? err : dn_buf_add(b, "}", 1);
 }
 
-int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g, const struct dn_loop_config *c)
+int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g, const struct dn_loop_config *c, uint64_t run,
+	      int64_t batches)
 {
 	struct dn_buf *b = &l->line;
 	struct dn_store_report report;
@@ -151,9 +222,11 @@ int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g,
 	net->dev->be->facts(net->dev, &facts);
 	net->store.ops->report(net->store.self, &report);
 	line_start(l);
-	err = dn_buf_printf(b, "{\"v\":1,\"event\":\"start\"");
+	err = dn_buf_printf(b, START RUN "%016" PRIx64 "\",\"batches_done\":%" PRId64, run, batches);
 	if (!err)
 		err = add_text(b, "cfg", net->cfg->file->path);
+	if (!err && c->resume)
+		err = add_text(b, "resume", c->resume);
 	if (!err)
 		err = dn_buf_printf(b, ",\"params\":%" PRId64 ",\"world\":%d", net->n_trained, g->world);
 	if (!err)

@@ -26,10 +26,14 @@ struct log_end {
 	const struct log_rank *ranks; /* [world] */
 };
 
-int log_open(struct log *l, const char *path);
+/** log_open() - @resumed, 0 = a new run: go on behind what a regular file holds of this run; a last line that was cut short goes.
+ * Another run's log is begun anew, as by a new run. */
+int log_open(struct log *l, const char *path, uint64_t resumed);
 /** log_close() - the first error of closing, when @err is 0; legal on a closed one */
 int log_close(struct log *l, int err);
-int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g, const struct dn_loop_config *c);
+/** log_start() - @batches: done before this start */
+int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g, const struct dn_loop_config *c, uint64_t run,
+	      int64_t batches);
 /** log_step() - @report NULL: no plugin, no traffic */
 int log_step(struct log *l, const struct dn_loop_step *s, const struct dn_store_report *report);
 int log_save(struct log *l, const char *path, int64_t bytes, double seconds);

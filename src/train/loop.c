@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -36,11 +38,13 @@ void dn_loop_destroy(struct dn_loop *l)
 		return;
 	stop_loader(l);
 	(void)log_close(&l->log, 0); /* a run that came to its end has closed it and looked at the result */
+	lock_drop(&l->lock);
 	dn_free(l->sums);
 	dn_free(l->backup);
 	dn_free(l->base);
 	dn_free(l->data_path);
 	dn_free(l->log_path);
+	dn_free(l->resume);
 	dn_free(l->plugin);
 	dn_free(l->ckpt_dir);
 	dn_free(l);
@@ -67,6 +71,8 @@ static int own_texts(struct dn_loop *l, const struct dn_loop_config *c)
 	if (!err)
 		err = own_text(&l->log_path, c->log_path);
 	if (!err)
+		err = own_text(&l->resume, c->resume);
+	if (!err)
 		err = own_text(&l->plugin, c->plugin);
 	if (!err)
 		err = dn_buf_printf(&dir, "%s/%s.ckpt", c->backup, c->base);
@@ -79,6 +85,7 @@ static int own_texts(struct dn_loop *l, const struct dn_loop_config *c)
 	l->c.base = l->base;
 	l->c.data_path = l->data_path;
 	l->c.log_path = l->log_path;
+	l->c.resume = l->resume;
 	l->c.plugin = l->plugin;
 	return 0;
 }
@@ -127,25 +134,98 @@ static int check_space(struct dn_loop *l)
 	return 0;
 }
 
+/* The longest name that this run gives a file, with the ending that it has while it is written. */
+static int check_names(const struct dn_loop *l)
+{
+	static const char *const rests[] = { ".weights", "_final.weights", "_last.weights", "_best.weights", ".backup" };
+	long most = pathconf(l->backup, _PC_NAME_MAX);
+	int64_t max = l->net->hyper.max_batches;
+	double epochs = max ? (double)max * (double)l->net->batch / (double)l->train->n : 1e19;
+	char path[LOOP_PATH_MAX], rest[64], end[32];
+	struct stat st;
+	int n;
+
+	n = snprintf(rest, sizeof(rest), "_%.0f.weights", floor(epochs));
+	if (n < (int)strlen("_final.weights"))
+		n = snprintf(rest, sizeof(rest), "_final.weights");
+	n += snprintf(end, sizeof(end), ".tmp.%ld", (long)getpid()) + (int)strlen(l->base);
+	if (most > 0 && n > most)
+		return dn_fail(-ENAMETOOLONG,
+			       "%s/%s%s: while it is written (%s) its name has %d bytes, the file system takes %ld: a cfg's name "
+			       "before the first dot must be shorter",
+			       l->backup, l->base, rest, end, n, most);
+	for (size_t i = 0; i < sizeof(rests) / sizeof(rests[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s%s", l->backup, l->base, rests[i]);
+		if (!stat(path, &st) && !S_ISREG(st.st_mode))
+			return dn_fail(-EEXIST, "%s: is no file, and this run would write one there", path);
+	}
+	if (!loop_saves(l) || (stat(l->ckpt_dir, &st) && errno == ENOENT))
+		return 0;
+	return dn_make_dirs(l->ckpt_dir); /* there already: can it be written to? */
+}
+
+/* Rank 0 draws, all get it: as two halves, which doubles hold exactly. */
+static int draw_run(struct dn_loop *l)
+{
+	uint64_t id = l->g.rank == 0 ? dn_ckpt_new_run(l->ckpt_dir) : 0;
+	double half[2] = { (double)(id >> 32), (double)(id & 0xffffffffu) };
+	int err = dn_group_sum(&l->g, half, 2);
+
+	l->run = (uint64_t)half[0] << 32 | (uint64_t)half[1];
+	return err;
+}
+
+/* Checkpoints that this run has not made, and will not touch. Rank 0. */
+static void tell_folder(const struct dn_loop *l)
+{
+	struct dn_ckpt_folder f;
+	char steps[64];
+
+	dn_ckpt_look(l->ckpt_dir, l->run, &f);
+	snprintf(steps, sizeof(steps), f.n_others > 1 ? "steps %" PRId64 " to %" PRId64 : "step %" PRId64, f.others_first,
+		 f.others_last);
+	if (f.n_others)
+		dn_warn("%s: holds %d finished checkpoint%s of another run (%s); this run %s never removes them, and renames one to "
+			"STEP.RUN when it saves the same step%s%s%s",
+			l->ckpt_dir, f.n_others, f.n_others > 1 ? "s" : "", steps,
+			l->resume ? "goes on beside them," : "starts anew beside them,", l->resume ? "" : "; -resume ",
+			l->resume ? "" : l->ckpt_dir, l->resume ? "" : " would continue the other");
+	if (f.last > dn_loop_batch_number(l))
+		dn_warn("%s: holds later checkpoints of this run (up to step %" PRId64
+			"): until this run is past them, -resume %s "
+			"takes the last of them",
+			l->ckpt_dir, f.last, l->ckpt_dir);
+}
+
 static int prepare_files(struct dn_loop *l)
 {
-	bool writes = l->g.rank == 0 || loop_saves(l);
+	bool first = l->g.rank == 0, writes = first || loop_saves(l);
 	int err;
 
 	err = dn_group_agree(&l->g, writes ? dn_make_dirs(l->backup) : 0, "backup folder");
 	if (err)
 		return err;
-	err = l->g.rank == 0 ? dn_ckpt_refuse(l->ckpt_dir, l->net) : 0;
+	err = first ? check_names(l) : 0;
+	if (!err && first)
+		err = lock_take(&l->lock, l->backup, l->base, LOCK_BY_KERNEL);
+	if (!err && first)
+		err = dn_ckpt_refuse(l->ckpt_dir, l->net);
 	err = dn_group_agree(&l->g, err, "backup folder");
+	if (!err)
+		err = draw_run(l);
+	if (!err && l->resume)
+		err = dn_loop_resume(l, l->resume);
 	if (err)
 		return err;
+	if (first)
+		tell_folder(l);
 	err = dn_group_agree(&l->g, check_space(l), "backup folder");
 	if (err)
 		return err;
 	if (l->log_path && l->g.rank == 0) {
-		err = log_open(&l->log, l->log_path);
+		err = log_open(&l->log, l->log_path, l->resume ? l->run : 0);
 		if (!err)
-			err = log_start(&l->log, l->net, &l->g, &l->c);
+			err = log_start(&l->log, l->net, &l->g, &l->c, l->run, dn_loop_batch_number(l));
 	}
 	return dn_group_agree(&l->g, err, "log");
 }
@@ -249,19 +329,74 @@ static int compare_state(const struct dn_loop *l, const char *path, const struct
 	return err;
 }
 
+struct net_difference {
+	const struct dn_loop *l;
+	int n;
+	char first[1000];
+};
+
+static int see_difference(void *arg, const char *text)
+{
+	struct net_difference *d = arg;
+
+	if (d->l->c.force)
+		dn_warn("another net was saved: %s", text);
+	else if (!d->n)
+		snprintf(d->first, sizeof(d->first), "%s", text);
+	d->n++;
+	return 0;
+}
+
+/* The same tensors are not the same net. */
+static int compare_net(const struct dn_loop *l, const struct dn_ckpt *c)
+{
+	struct net_difference d = { .l = l };
+	char more[64] = "";
+	int err = dn_ckpt_differences(c, l->net, see_difference, &d);
+
+	if (err || !d.n || l->c.force)
+		return err;
+	if (d.n > 1)
+		snprintf(more, sizeof(more), ", and %d more difference%s", d.n - 1, d.n > 2 ? "s" : "");
+	return dn_fail(-EINVAL, "%s: another net: %s%s (-force resumes all the same)", dn_ckpt_dir(c), d.first, more);
+}
+
+/* A parent of steps stands for one run's newest: said when there are others. */
+static void tell_choice(const char *path, const struct dn_ckpt *c)
+{
+	const struct dn_ckpt_state *s = dn_ckpt_state_of(c);
+	struct dn_ckpt_folder f;
+
+	if (!strcmp(path, dn_ckpt_dir(c)))
+		return;
+	dn_ckpt_look(path, s->run, &f);
+	if (f.n_others)
+		dn_warn("%s: holds checkpoints of several runs: resumed is step %" PRId64
+			", the newest of the run that began last; "
+			"-resume %s/STEP takes any other (of steps %" PRId64 " to %" PRId64 ")",
+			path, s->step, path, f.others_first, f.others_last);
+}
+
 int dn_loop_resume(struct dn_loop *l, const char *path)
 {
 	struct dn_ckpt *c = NULL;
 	int err;
 
 	err = dn_ckpt_open(&c, path);
+	if (!err && l->g.rank == 0)
+		tell_choice(path, c);
+	if (!err)
+		err = compare_net(l, c);
 	if (!err)
 		err = compare_state(l, dn_ckpt_dir(c), dn_ckpt_state_of(c));
 	if (!err)
 		err = dn_ckpt_load(c, l->net);
 	err = dn_group_agree(&l->g, err, "resuming");
-	if (!err)
+	if (!err) {
 		dn_loop_set_seen(l, dn_ckpt_state_of(c)->seen);
+		if (dn_ckpt_state_of(c)->run)
+			l->run = dn_ckpt_state_of(c)->run;
+	}
 	dn_ckpt_close(c);
 	return err;
 }
@@ -395,7 +530,7 @@ static int update_values(struct dn_loop *l, const struct dn_update *u, int64_t *
 	struct dn_net *net = l->net;
 	int err;
 
-	memset(l->sums, 0, (size_t)(SUM_BAD + l->g.world) * sizeof(*l->sums));
+	memset(l->sums, 0, (size_t)(SUM_BAD + l->g.world) * sizeof(*l->sums)); /* host memory */
 	err = net->store.ops->begin(net->store.self, net, u->step);
 	for (int64_t m = 0; m < net->subdivisions && !err; m++)
 		err = run_microbatch(l, u->step, m, waited_ns);

@@ -38,6 +38,7 @@ struct dn_loop_config {
 	const char *base;	   /* BASE */
 	const char *data_path;	   /* .data file, for messages */
 	const char *log_path;	   /* -log, NULL = none */
+	const char *resume;	   /* a checkpoint, or a folder of them: go on from there, also in the log; NULL = a new run */
 	int64_t save_every;	   /* updates between checkpoints, 0 = off */
 	double save_every_seconds; /* or minutes, given as 10m; 0 = off */
 	int keep;		   /* checkpoints, default 3 */
@@ -68,16 +69,17 @@ DN_EXPORT int dn_loop_input_bytes(const struct dn_net *net, size_t *out);
 
 /**
  * dn_loop_create() - collective: everything before step 1 that can fail
- * The backup folder is made or refused, another net's checkpoints in BASE.ckpt refused, free space compared with the first
- * checkpoint and weights file, the log opened. @train, @valid (may be NULL) are borrowed.
+ * The backup folder is made or refused, also while another run has it; another net's checkpoints in BASE.ckpt are refused,
+ * another run's warned of; config.resume is loaded; free space is compared with the first checkpoint and weights file, the log
+ * opened. @train, @valid (may be NULL) are borrowed.
  */
 DN_EXPORT int dn_loop_create(struct dn_loop **out, struct dn_net *net, struct dn_dataset *train, struct dn_dataset *valid,
 			     const struct dn_group *g, const struct dn_loop_config *c);
 DN_EXPORT void dn_loop_destroy(struct dn_loop *l);
 /** dn_loop_seen() - set the images seen so far (of a weights file); batch number = seen / E */
 DN_EXPORT void dn_loop_set_seen(struct dn_loop *l, uint64_t seen);
-/** dn_loop_resume() - continue from a checkpoint: values, state, counters; refuses another net, data, batch or seed unless
- * force */
+/** dn_loop_resume() - continue from a checkpoint: values, state, counters, the run's id; refuses another net (also one of the
+ * same shape that computes something else), data, batch or seed unless force */
 DN_EXPORT int dn_loop_resume(struct dn_loop *l, const char *path);
 DN_EXPORT int64_t dn_loop_batch_number(const struct dn_loop *l);
 /** dn_loop_step() - one update */

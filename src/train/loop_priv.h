@@ -2,6 +2,7 @@
 #ifndef DN_TRAIN_LOOP_PRIV_H
 #define DN_TRAIN_LOOP_PRIV_H
 #include "io/ckpt.h"
+#include "train/lock_priv.h"
 #include "train/log_priv.h"
 #include "train/loop.h"
 
@@ -12,8 +13,10 @@ struct dn_loop {
 	struct dn_dataset *train, *valid; /* borrowed */
 	struct dn_group g;
 	struct dn_loop_config c; /* its texts are ours */
-	char *backup, *base, *data_path, *log_path, *plugin;
+	char *backup, *base, *data_path, *log_path, *resume, *plugin;
 	char *ckpt_dir;
+	struct run_lock lock;	  /* rank 0's */
+	uint64_t run;		  /* id in checkpoints and log; a resumed run goes on with its own */
 	struct dn_loader *loader; /* made by the first step */
 	struct dn_resize resize;  /* of the images; every 0: never */
 	int64_t w, h, inputs;	  /* the cfg's size, which evaluations have */

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "backend/backend.h"
+#include "graph/optimizer.h"
 
 static int sgd_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w,
 		     const float *g, float *const *state)
@@ -36,17 +37,19 @@ static int adam_range(struct dn_stream *st, const struct dn_param *p, const stru
 	return net->dev->be->adam(st, DN_F32, n, &o, net->numbers, w, state[0], state[1], g);
 }
 
+static int (*const rules[DN_OPTIMIZERS])(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n,
+					 float *w, const float *g, float *const *state) = {
+	[DN_SGD] = sgd_range,
+	[DN_ADAM] = adam_range,
+	[DN_ADAMW] = adam_range,
+};
+
 int dn_optim_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w, const float *g,
 		   float *const *state)
 {
 	if (n == 0)
 		return 0;
-	switch (u->optimizer) {
-	case DN_SGD:
-		return sgd_range(st, p, u, n, w, g, state);
-	case DN_ADAM:
-	case DN_ADAMW:
-		return adam_range(st, p, u, n, w, g, state);
-	}
-	return dn_fail(-ENOTSUP, "optimizer %d: this version knows sgd, adam and adamw", (int)u->optimizer);
+	if ((unsigned)u->optimizer >= DN_OPTIMIZERS)
+		return dn_fail(-ENOTSUP, "optimizer %d: known are %s", (int)u->optimizer, dn_optimizer_names());
+	return rules[u->optimizer](st, p, u, n, w, g, state);
 }

@@ -45,6 +45,7 @@ static int save_ckpt(struct dn_loop *l)
 		.step = dn_loop_batch_number(l),
 		.seen = l->seen,
 		.seed = l->c.seed,
+		.run = l->run,
 		.batch = l->net->batch,
 		.subdivisions = l->net->subdivisions,
 		.data_length = l->train->n,
@@ -201,14 +202,58 @@ static int end_log(struct dn_loop *l, double seconds)
 	return dn_group_agree(&l->g, err, "log");
 }
 
+/* --- what is known before the first step --- */
+
+/* Files that the run will write, against the space that is there: an estimate, since some may replace older ones. */
+static int tell_space(struct dn_loop *l, int64_t ckpt_bytes)
+{
+	int64_t max = l->net->hyper.max_batches, done = dn_loop_batch_number(l);
+	int64_t weights = dn_weights_bytes(l->net, -1), left = max > done ? max - done : 0;
+	double n = (double)l->train->n;
+	double n_weights = 3 + (l->c.valid_every > 0) + (!max || max >= BACKUP_EVERY);
+	double n_ckpts = 0, need;
+	uint64_t space;
+	int err = dn_free_space(l->backup, &space);
+
+	n_weights += floor((double)(done + left) * (double)l->net->batch / n) - floor((double)done * (double)l->net->batch / n);
+	if (l->c.save_every > 0)
+		n_ckpts = (double)(left / l->c.save_every) + 1;
+	if (loop_saves(l) && l->c.keep > 0 && (!max || l->c.save_every == 0 || n_ckpts > l->c.keep + 1))
+		n_ckpts = l->c.keep + 1; /* an old one goes when the new one is there */
+	need = n_weights * (double)weights + n_ckpts * (double)ckpt_bytes;
+	if (!err && need > (double)space)
+		dn_warn("%s: has %" PRIu64 " bytes free, this run's %.0f weights files of %" PRId64
+			" bytes and %.0f checkpoints of %" PRId64 " take %.0f: the disk may fill up on the way",
+			l->backup, space, n_weights, weights, n_ckpts, ckpt_bytes, need);
+	return err;
+}
+
+/* Collective. */
+static int tell_course(struct dn_loop *l)
+{
+	struct dn_section *s = l->net->cfg->net;
+	const struct dn_key *k = dn_section_find(s, "max_batches");
+	int64_t max = l->net->hyper.max_batches, done = dn_loop_batch_number(l), mine = 0, ckpt = 0;
+	int err = loop_saves(l) ? dn_ckpt_bytes(l->net, &l->g, &mine, &ckpt) : 0;
+
+	if (err)
+		return err;
+	if (!max)
+		dn_warn("%s:%d: [net] %s: trains until it is stopped, and never writes %s_final.weights", s->file->path,
+			k ? k->line : s->line, k ? "max_batches=0" : "has no max_batches", l->base);
+	else if (done >= max)
+		dn_warn("nothing to train: %" PRId64 " batches are done, max_batches=%" PRId64, done, max);
+	else if (l->c.valid_every > 0 && done / l->c.valid_every == max / l->c.valid_every)
+		dn_warn("-valid %" PRId64 ": no evaluation comes before the end, at max_batches=%" PRId64, l->c.valid_every, max);
+	return dn_group_agree(&l->g, l->g.rank == 0 ? tell_space(l, ckpt) : 0, "backup folder");
+}
+
 int dn_loop_run(struct dn_loop *l)
 {
 	int64_t start = dn_now_ns(), max = l->net->hyper.max_batches;
-	int err = 0;
+	int err = tell_course(l);
 
 	l->last_save_ns = start;
-	if (max > 0 && dn_loop_batch_number(l) >= max)
-		dn_warn("nothing to train: %" PRId64 " batches are done, max_batches=%" PRId64, dn_loop_batch_number(l), max);
 	while (!err && (max == 0 || dn_loop_batch_number(l) < max))
 		err = run_step(l);
 	if (!err)

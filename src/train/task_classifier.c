@@ -36,7 +36,7 @@ void dn_top_k(const float *x, int64_t n, int k, int64_t *out)
 			continue;
 		if (have < k)
 			have++;
-		memmove(out + at + 1, out + at, (size_t)(have - 1 - at) * sizeof(*out));
+		memmove(out + at + 1, out + at, (size_t)(have - 1 - at) * sizeof(*out)); /* host memory */
 		out[at] = i;
 	}
 	for (; have < k; have++)
@@ -48,7 +48,7 @@ void dn_class_scores(const struct dn_net *net, const float *y, float *p)
 	int64_t n = net->layers[net->output_layer].outputs;
 	const struct dn_tree *t = net->tree;
 
-	memcpy(p, y, (size_t)n * sizeof(*p));
+	memcpy(p, y, (size_t)n * sizeof(*p)); /* host memory */
 	if (!t || t->n != n)
 		return;
 	dn_tree_absolute(t, p);

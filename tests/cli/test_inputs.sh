@@ -217,11 +217,15 @@ loss = [float(m.group(1)) for m in re.finditer(r'^\d+: ([0-9.]+),', open(sys.arg
 assert len(loss) == 60 and loss[-1] < .6 * loss[0], (loss[0], loss[-1])
 PY
 sed 's/^\[convolutional\]/[crop]\ncrop_width=3\ncrop_height=3\nflip=1\nangle=5\nsaturation=1.5\nexposure=1.5\n&/' "$cfg" > "$tmp/crop.cfg"
-run 0 net "$tmp/crop.cfg"
-run 0 train "$tmp/chw.data" "$tmp/crop.cfg" -threads 1 -strict
-for key in angle=5 saturation=1.5 exposure=1.5; do
-	has err "^warning: .*crop.cfg:[0-9]+: \[crop\] $key has no effect$" 1
+for args in "net $tmp/crop.cfg" "train $tmp/chw.data $tmp/crop.cfg -threads 1"; do
+	# shellcheck disable=SC2086 # several words
+	run 0 $args -strict
+	for key in angle=5 saturation=1.5 exposure=1.5; do
+		has err "^warning: .*crop.cfg:[0-9]+: \[crop\] $key has no effect$" 1
+	done
 done
+run 0 classifier predict "$tmp/chw.data" "$tmp/crop.cfg" "$tmp/b/crop_final.weights" "$tmp/top-down.bmp"
+has err 'no effect' 0
 
 # --- what a later verb refuses is told before the training ---
 told() { # told TEXT LINE...: a warning before step 1

@@ -702,7 +702,8 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 	CHECK_FAILS(resolve("blocks", "at:", NULL, NULL, &o), -EINVAL, "layer numbers");
 	CHECK_FAILS(resolve("blocks", "at:1,,2", NULL, NULL, &o), -EINVAL, "layer numbers");
 	CHECK_FAILS(resolve("blocks", "at:1,", NULL, NULL, &o), -EINVAL, "layer numbers");
-	CHECK_FAILS(resolve("blocks", "some", NULL, NULL, &o), -EINVAL, "wanted auto");
+	CHECK_FAILS(resolve("blocks", "some", NULL, NULL, &o), -EINVAL,
+		    "wanted auto, each, whole, size:BYTES, type:SECTION, at:I,J,...");
 }
 
 /* --- blocks --- */

@@ -254,7 +254,9 @@ static void room_in_queues_and_events_is_planned_and_proven(void)
 	for (int q = 0; q < FSDP_QUEUES; q++) {
 		int room = p.plan->queue_entries[q];
 
-		CU_ASSERT(room > 0);
+		CU_ASSERT((room > 0) == (q != FSDP_EXCHANGEQ));
+		if (!room)
+			continue;
 		p.plan->queue_entries[q] = room / 8;
 		CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, "entries in flight");
 		p.plan->queue_entries[q] = room;

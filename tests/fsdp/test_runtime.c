@@ -82,7 +82,7 @@ static int build(struct rank_run *r, struct job *j, int rank)
 	memset(r, 0, sizeof(*r));
 	err = dn_cfg_parse(&r->cfg, j->cfg, strlen(j->cfg), "test.cfg", true);
 	if (!err)
-		err = dn_backend_find(j->backend)->open(DN_CPU(1), &r->dev);
+		err = dn_backend_find(check_backend(j->backend))->open(DN_CPU(1), &r->dev);
 	if (!err)
 		err = dn_net_build(&r->net, r->cfg, r->dev, &opt);
 	if (!err && j->plain)
@@ -105,26 +105,33 @@ static int build(struct rank_run *r, struct job *j, int rank)
 		err = r->net->store.ops->alloc(r->net->store.self, r->net);
 	if (!err)
 		err = dn_net_init_values(r->net);
-	r->x = malloc((size_t)r->net->local * INPUTS * sizeof(float));
-	r->t = calloc((size_t)r->net->local * CLASSES, sizeof(float));
+	if (!err)
+		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local * INPUTS * sizeof(float), (void **)&r->x);
+	if (!err)
+		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local * CLASSES * sizeof(float),
+					     (void **)&r->t);
 	return err;
 }
 
 static void unbuild(struct rank_run *r)
 {
+	dn_net_drain(r->net);
+	if (r->dev) {
+		r->dev->be->free_host(r->dev, r->x);
+		r->dev->be->free_host(r->dev, r->t);
+	}
 	dn_net_destroy(r->net);
 	fsdp_mesh_destroy(r->mesh);
 	fsdp_plan_destroy(r->plan);
 	if (r->dev)
 		r->dev->be->close(r->dev);
 	dn_cfg_destroy(r->cfg);
-	free(r->x);
-	free(r->t);
 }
 
 /* global slots first..first+local of update @step: the same images whatever the ranks and microbatches */
 static void images(struct rank_run *r, int64_t step, int64_t first)
 {
+	CHECK_OK(dn_net_input_wait(r->net));
 	memset(r->t, 0, (size_t)r->net->local * CLASSES * sizeof(float));
 	for (int64_t i = 0; i < r->net->local; i++) {
 		uint64_t id = (uint64_t)(step * BATCH + first + i);
@@ -589,6 +596,12 @@ static void values_that_were_never_written_are_refused(void)
 
 /* --- writing --- */
 
+static int same_bits(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
+{
+	CHECK_BITS(x, (const float *)arg + at, (size_t)n * sizeof(float));
+	return 0;
+}
+
 static void write_rank(int rank, void *arg)
 {
 	struct job *j = arg;
@@ -613,8 +626,8 @@ static void write_rank(int rank, void *arg)
 			CHECK_OK(ops->read(r.net->store.self, p, (enum dn_part)part, 0, p->n, rank ? NULL : back));
 			if (rank == 0)
 				CHECK_BITS(back, whole, (size_t)p->n * sizeof(float));
-			if (p->role == DN_BUFFER)
-				CHECK_BITS(p->value, whole, (size_t)p->n * sizeof(float));
+			if (p->role == DN_BUFFER) /* on every rank */
+				CHECK_OK(ops->each(r.net->store.self, p, DN_VALUE, DN_READ, same_bits, whole));
 		}
 	}
 	pthread_barrier_wait(&j->line);

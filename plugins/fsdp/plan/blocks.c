@@ -1,6 +1,7 @@
 /* Policies that cut a net into blocks. Under auto, each, whole and size a layer without params belongs to
  * the block before it, and leading ones to the first block; type and at name the starts themselves. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "plan/plan.h"
@@ -53,9 +54,7 @@ static int cut_by_type(struct cut *c, const char *type)
 
 	start_at(c, 0);
 	for (int i = 0; i < c->net->n_layers; i++) {
-		const struct dn_layer_ops *ops = c->net->layers[i].ops;
-
-		if (strcmp(ops->name, type) && (!ops->alias || strcmp(ops->alias, type)))
+		if (!dn_layer_is(&c->net->layers[i], type))
 			continue;
 		any = true;
 		start_at(c, i);
@@ -97,79 +96,96 @@ static int cut_at(struct cut *c, const char *list)
 	return 0;
 }
 
-static const struct fsdp_name policies[] = {
-	{ "auto", FSDP_BLOCKS_AUTO, false },
-	{ "each", FSDP_BLOCKS_EACH, false },
-	{ "whole", FSDP_BLOCKS_WHOLE, false },
-	{ "size:", FSDP_BLOCKS_SIZE, false },
-	{ "type:", FSDP_BLOCKS_TYPE, false },
-	{ "at:", FSDP_BLOCKS_AT, false },
-	{ NULL, 0, false },
-};
+/* --- the policies --- */
 
-static int check_argument(const char *value, const char *where, struct fsdp_policy *p)
+static int cut_auto(struct cut *c, const struct fsdp_policy *p)
+{
+	cut_by_size(c, AUTO_BYTES);
+	return 0;
+}
+
+static int cut_each(struct cut *c, const struct fsdp_policy *p)
+{
+	cut_by_size(c, 1);
+	return 0;
+}
+
+static int cut_whole(struct cut *c, const struct fsdp_policy *p)
+{
+	dn_warn("fsdp: blocks=whole gathers all params at once: no less memory than without sharding them");
+	start_at(c, 0);
+	return 0;
+}
+
+static int check_size(const char *value, const char *where, struct fsdp_policy *p)
+{
+	if (dn_parse_bytes(p->list, &p->bytes) == DN_NUM_WHOLE && p->bytes > 0)
+		return 0;
+	return fsdp_refuse("blocks", value, where, "size: wants a number of bytes above 0, with K, M or G if you like");
+}
+
+static int cut_size(struct cut *c, const struct fsdp_policy *p)
+{
+	cut_by_size(c, p->bytes);
+	return 0;
+}
+
+static int check_type(const char *value, const char *where, struct fsdp_policy *p)
+{
+	if (dn_cfg_is_layer(p->list))
+		return 0;
+	return fsdp_refuse("blocks", value, where, "type: wants the section name of a layer that this version has");
+}
+
+static int cut_type(struct cut *c, const struct fsdp_policy *p)
+{
+	return cut_by_type(c, p->list);
+}
+
+static int check_list(const char *value, const char *where, struct fsdp_policy *p)
 {
 	const char *s = p->list;
 	int64_t x;
 
-	switch (p->kind) {
-	case FSDP_BLOCKS_SIZE:
-		if (dn_parse_bytes(p->list, &p->bytes) == DN_NUM_WHOLE && p->bytes > 0)
-			return 0;
-		return fsdp_refuse("blocks", value, where, "size: wants a number of bytes above 0, with K, M or G if you like");
-	case FSDP_BLOCKS_TYPE:
-		if (dn_cfg_is_layer(p->list))
-			return 0;
-		return fsdp_refuse("blocks", value, where, "type: wants the section name of a layer that this version has");
-	case FSDP_BLOCKS_AT:
-		while (*s && next_number(&s, &x))
-			;
-		if (!*s && s != p->list)
-			return 0;
-		return fsdp_refuse("blocks", value, where, "at: wants layer numbers separated by commas, as in at:0,3,7");
-	default:
+	while (*s && next_number(&s, &x))
+		;
+	if (!*s && s != p->list)
 		return 0;
-	}
+	return fsdp_refuse("blocks", value, where, "at: wants layer numbers separated by commas, as in at:0,3,7");
 }
+
+static int cut_list(struct cut *c, const struct fsdp_policy *p)
+{
+	return cut_at(c, p->list);
+}
+
+#define NAME(row, name, what) [row] = name,
+static const char *const names[] = { FSDP_BLOCKS_TABLE(NAME) };
+
+static const struct {
+	int (*check)(const char *value, const char *where,
+		     struct fsdp_policy *p); /* of what follows the name; NULL: nothing may */
+	int (*cut)(struct cut *c, const struct fsdp_policy *p);
+} policies[FSDP_BLOCKS_KINDS] = {
+	[FSDP_BLOCKS_AUTO] = { NULL, cut_auto },       [FSDP_BLOCKS_EACH] = { NULL, cut_each },
+	[FSDP_BLOCKS_WHOLE] = { NULL, cut_whole },     [FSDP_BLOCKS_SIZE] = { check_size, cut_size },
+	[FSDP_BLOCKS_TYPE] = { check_type, cut_type }, [FSDP_BLOCKS_AT] = { check_list, cut_list },
+};
 
 int fsdp_policy_parse(const char *value, const char *where, struct fsdp_policy *out)
 {
-	for (const struct fsdp_name *x = policies; x->name; x++) {
-		struct fsdp_policy p = { .kind = (enum fsdp_policy_kind)x->value };
-		size_t n = strlen(x->name);
+	char wanted[sizeof(FSDP_BLOCKS_NAMES) + 8];
 
-		if (x->name[n - 1] == ':' ? strncmp(x->name, value, n) != 0 : strcmp(x->name, value) != 0)
+	for (int k = 0; k < FSDP_BLOCKS_KINDS; k++) {
+		const size_t n = strlen(names[k]);
+
+		if (policies[k].check ? strncmp(names[k], value, n) != 0 : strcmp(names[k], value) != 0)
 			continue;
-		p.text = value;
-		p.list = value + n;
-		*out = p;
-		return check_argument(value, where, out);
+		*out = (struct fsdp_policy){ .kind = (enum fsdp_policy_kind)k, .text = value, .list = value + n };
+		return policies[k].check ? policies[k].check(value, where, out) : 0;
 	}
-	return fsdp_refuse("blocks", value, where, "wanted auto, each, whole, size:BYTES, type:SECTION or at:I,J,...");
-}
-
-static int cut_net(struct cut *c, const struct fsdp_policy *p)
-{
-	switch (p->kind) {
-	case FSDP_BLOCKS_AUTO:
-		cut_by_size(c, AUTO_BYTES);
-		return 0;
-	case FSDP_BLOCKS_EACH:
-		cut_by_size(c, 1);
-		return 0;
-	case FSDP_BLOCKS_WHOLE:
-		dn_warn("fsdp: blocks=whole gathers all params at once: no less memory than without sharding them");
-		start_at(c, 0);
-		return 0;
-	case FSDP_BLOCKS_SIZE:
-		cut_by_size(c, p->bytes);
-		return 0;
-	case FSDP_BLOCKS_TYPE:
-		return cut_by_type(c, p->list);
-	case FSDP_BLOCKS_AT:
-		return cut_at(c, p->list);
-	}
-	return dn_fail(-EINVAL, "fsdp: blocks: policy %d", (int)p->kind);
+	snprintf(wanted, sizeof(wanted), "wanted %.*s", (int)sizeof(FSDP_BLOCKS_NAMES) - 3, FSDP_BLOCKS_NAMES);
+	return fsdp_refuse("blocks", value, where, wanted);
 }
 
 int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o)
@@ -185,7 +201,7 @@ int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o)
 	c.first = dn_calloc((size_t)net->n_layers, sizeof(*c.first));
 	if (!c.first)
 		return -ENOMEM;
-	err = cut_net(&c, &o->policy);
+	err = policies[o->policy.kind].cut(&c, &o->policy);
 	if (!err)
 		err = dn_net_set_blocks(net, c.n, c.first, NULL);
 	dn_free(c.first);

@@ -27,7 +27,7 @@ struct mark { /* an access of the past */
 	struct access a;
 	const struct fsdp_op *op;
 	int run; /* which schedule of the sequence */
-	bool eval;
+	const char *what;
 	int64_t at; /* position on the operation's queue */
 };
 
@@ -53,7 +53,8 @@ struct check {
 	struct ring entries[FSDP_QUEUES], *records; /* [n_events]; positions of the operations that made what is in flight */
 	bool *summed;				    /* [n_blocks] a microbatch's gradient of this step is in the sum */
 	int run;
-	bool eval;
+	const char *what; /* the schedule that runs, */
+	bool eval;	  /* an evaluation */
 	void (*report)(void *arg, const char *line);
 	void *arg;
 	int64_t n_found;
@@ -67,10 +68,10 @@ static const char *area_name(int area)
 
 /* --- conflicts --- */
 
-static void op_text(const struct check *c, const struct fsdp_op *op, int run, bool eval, bool write, char *out, size_t cap)
+static void op_text(const struct check *c, const struct fsdp_op *op, int run, const char *what, bool write, char *out, size_t cap)
 {
 	snprintf(out, cap, "%s of %s (%s, run %d, micro %d, %s queue) %s", fsdp_op_name(op->kind), c->p->blocks[op->block].name,
-		 eval ? "eval" : "step", run, op->micro, fsdp_queue_name(op->queue), write ? "writes" : "reads");
+		 what, run, op->micro, fsdp_queue_name(op->queue), write ? "writes" : "reads");
 }
 
 static void say(struct check *c, const char *line)
@@ -91,8 +92,8 @@ static void found(struct check *c, const struct mark *m, const struct fsdp_op *o
 		c->n_found++;
 		return;
 	}
-	op_text(c, m->op, m->run, m->eval, m->a.write, one, sizeof(one));
-	op_text(c, op, c->run, c->eval, a->write, two, sizeof(two));
+	op_text(c, m->op, m->run, m->what, m->a.write, one, sizeof(one));
+	op_text(c, op, c->run, c->what, a->write, two, sizeof(two));
 	snprintf(line, sizeof(line), "%s bytes %zu to %zu: %s, %s, in no order", area_name(a->area), from, to, one, two);
 	say(c, line);
 }
@@ -125,7 +126,7 @@ static int remember(struct marks *l, const struct mark *m)
 static int touch(struct check *c, const struct fsdp_op *op, const struct clock *now, const struct access *a)
 {
 	struct marks *l = &c->area[a->area];
-	struct mark mine = { *a, op, c->run, c->eval, now->at[op->queue] };
+	struct mark mine = { *a, op, c->run, c->what, now->at[op->queue] };
 	int kept = 0;
 
 	for (int i = 0; i < l->n; i++) {
@@ -174,6 +175,14 @@ static int forward_buffers(struct check *c, const struct fsdp_op *op)
 	return err;
 }
 
+/* what layers hand over before an exchange and take back behind it */
+static int sum_accesses(struct check *c, const struct fsdp_op *op)
+{
+	int err = op->takes < 0 ? 0 : use(c, op, fsdp_place_sum(c->p, op->takes), false);
+
+	return err || op->gives < 0 ? err : use(c, op, fsdp_place_sum(c->p, op->gives), true);
+}
+
 static int stats_accesses(struct check *c, const struct fsdp_op *op)
 {
 	int err = use(c, op, fsdp_place_stats(c->p), false);
@@ -217,9 +226,13 @@ static int accesses(struct check *c, const struct fsdp_op *op)
 		return err ? err : use_staging(c, op, FSDP_STAGE_GATHER);
 	case FSDP_FORWARD:
 		err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+		if (!err)
+			err = sum_accesses(c, op);
 		return err ? err : forward_buffers(c, op);
 	case FSDP_BACKWARD:
 		err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+		if (!err)
+			err = sum_accesses(c, op);
 		return err || !op->grads ? err : use(c, op, fsdp_place_grads(c->p, op->block), true);
 	case FSDP_REDUCE:
 		return reduce_accesses(c, op);
@@ -227,6 +240,8 @@ static int accesses(struct check *c, const struct fsdp_op *op)
 		return update_accesses(c, op);
 	case FSDP_STATS:
 		return stats_accesses(c, op);
+	case FSDP_EXCHANGE:
+		return use_staging(c, op, FSDP_STAGE_EXCHANGE);
 	case FSDP_RELEASE:
 	case FSDP_OP_KINDS:
 		break;
@@ -353,23 +368,40 @@ static int run_op(struct check *c, const struct fsdp_op *op)
 	return accesses(c, op);
 }
 
-static int run_schedule(struct check *c, const struct fsdp_schedule *s, bool eval)
+/* the host waits for all queues */
+static void barrier(struct check *c)
 {
+	for (int k = 0; k < FSDP_QUEUES; k++) {
+		for (int q = 0; q < FSDP_QUEUES; q++)
+			c->queue[q].at[k] = c->n_done[k];
+		c->host.at[k] = c->n_done[k];
+	}
+}
+
+static int run_schedule(struct check *c, const struct fsdp_schedule *s)
+{
+	bool repeat = s == &c->p->repeat;
 	int err = 0;
 
 	c->run++;
-	c->eval = eval;
+	c->eval = s == &c->p->eval;
+	c->what = c->eval ? "eval" : repeat ? "repeat" : "step";
 	memset(c->summed, 0, (size_t)c->p->n_blocks * sizeof(*c->summed));
+	if (repeat)
+		barrier(c);
 	for (int i = 0; i < s->n_ops && !err; i++)
 		err = run_op(c, &s->ops[i]);
-	for (int q = FSDP_COMPUTE + 1; q < FSDP_QUEUES && s->n_ops; q++)
-		(void)push(c, &c->entries[q], q, c->n_done[q]); /* the count of what was sent */
+	if (s->n_ops && (!push(c, &c->entries[FSDP_GATHERQ], FSDP_GATHERQ, c->n_done[FSDP_GATHERQ]) ||
+			 !push(c, &c->entries[FSDP_REDUCEQ], FSDP_REDUCEQ, c->n_done[FSDP_REDUCEQ])))
+		say(c, "more entries in flight than there is room for with the count of what was sent");
+	if (repeat)
+		barrier(c);
 	return err;
 }
 
 int fsdp_plan_check(const struct fsdp_plan *p, void (*report)(void *arg, const char *line), void *arg)
 {
-	static const bool sequence[] = { false, false, true, true, false }; /* is it an evaluation? */
+	const struct fsdp_schedule *const sequence[] = { &p->step, &p->step, &p->eval, &p->eval, &p->step, &p->repeat, &p->step };
 	struct check c = { .p = p, .report = report, .arg = arg };
 	int err = 0;
 
@@ -377,7 +409,7 @@ int fsdp_plan_check(const struct fsdp_plan *p, void (*report)(void *arg, const c
 	c.summed = dn_calloc((size_t)p->n_blocks, sizeof(*c.summed));
 	err = c.events && c.summed ? rings_init(&c) : -ENOMEM;
 	for (size_t i = 0; i < sizeof(sequence) / sizeof(sequence[0]) && !err; i++)
-		err = run_schedule(&c, sequence[i] ? &p->eval : &p->step, sequence[i]);
+		err = run_schedule(&c, sequence[i]);
 	for (int i = 0; i < AREAS; i++)
 		dn_free(c.area[i].m);
 	rings_fini(&c);

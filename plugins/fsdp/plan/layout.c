@@ -148,15 +148,45 @@ static int assign_slots(struct fsdp_plan *p)
 
 /* --- collectives --- */
 
+static void add_sums(struct fsdp_plan *p, const struct dn_layer *l, int block, bool backward)
+{
+	for (int k = 0; k < l->n_exchanges[backward]; k++)
+		p->sums[p->n_sums++] = (struct fsdp_sum){ l->index, block, backward, l->exchanges[backward][k], -1 };
+}
+
+/* What layers ask for, in the order of the calls: forward, and backward where it runs. */
+static int list_sums(struct fsdp_plan *p, const struct dn_net *net)
+{
+	p->sums = dn_calloc(2 * (size_t)net->n_layers * DN_LAYER_MAX_EXCHANGES, sizeof(*p->sums));
+	if (!p->sums)
+		return -ENOMEM;
+	for (int i = 0; i < p->n_blocks && net->opt.train && p->grid.world > 1; i++) {
+		struct fsdp_block *b = &p->blocks[i];
+
+		b->first_sum[0] = p->n_sums;
+		for (int k = b->first; k <= b->last; k++)
+			add_sums(p, &net->layers[k], i, false);
+		b->first_sum[1] = p->n_sums;
+		b->n_sums[0] = p->n_sums - b->first_sum[0];
+		for (int k = b->last; k >= b->first && b->in_backward; k--)
+			if (net->layers[k].wants_delta)
+				add_sums(p, &net->layers[k], i, true);
+		b->n_sums[1] = p->n_sums - b->first_sum[1];
+	}
+	return 0;
+}
+
 static int add_call(struct fsdp_plan *p, enum fsdp_op_kind kind, int block, bool acc, int64_t n)
 {
-	bool all = kind == FSDP_STATS;
+	bool all = kind == FSDP_STATS || kind == FSDP_EXCHANGE;
 	uint64_t peers = (uint64_t)(all ? p->grid.world : p->grid.shards) - 1;
 	enum dn_type type = kind == FSDP_GATHER ? p->opt.wire.gather : p->opt.wire.reduce;
 
 	p->calls[p->n_calls] = (struct fsdp_call){
 		.kind = kind,
-		.queue = kind == FSDP_GATHER ? FSDP_GATHERQ : FSDP_REDUCEQ,
+		.queue = kind == FSDP_GATHER	 ? FSDP_GATHERQ
+			 : kind == FSDP_EXCHANGE ? FSDP_EXCHANGEQ
+						 : FSDP_REDUCEQ,
 		.group = all ? FSDP_WORLD : FSDP_SHARD_GROUP,
 		.block = block,
 		.acc = acc,
@@ -168,7 +198,7 @@ static int add_call(struct fsdp_plan *p, enum fsdp_op_kind kind, int block, bool
 
 static int list_calls(struct fsdp_plan *p)
 {
-	p->calls = dn_calloc(3 * (size_t)p->n_blocks + 1, sizeof(*p->calls));
+	p->calls = dn_calloc(3 * (size_t)p->n_blocks + 1 + (size_t)p->n_sums, sizeof(*p->calls));
 	if (!p->calls)
 		return -ENOMEM;
 	for (int i = 0; i < p->n_blocks; i++) {
@@ -179,6 +209,8 @@ static int list_calls(struct fsdp_plan *p)
 			b->reduce_call[k] = b->learns && k < p->subdivisions ? add_call(p, FSDP_REDUCE, i, k, b->shard) : -1;
 	}
 	p->stats_call = p->n_stats ? add_call(p, FSDP_STATS, p->stats_block, false, p->n_stats) : -1;
+	for (int i = 0; i < p->n_sums; i++)
+		p->sums[i].call = add_call(p, FSDP_EXCHANGE, p->sums[i].block, false, p->sums[i].n);
 	return 0;
 }
 
@@ -232,9 +264,9 @@ int plan_layout(struct fsdp_plan *p, const struct dn_net *net)
 	}
 	p->n_grads = grad_at;
 	err = assign_slots(p);
-	if (!err)
-		err = list_calls(p);
-	if (!err)
-		turn(p, net);
-	return err;
+	if (err)
+		return err;
+	turn(p, net);
+	err = list_sums(p, net);
+	return err ? err : list_calls(p);
 }

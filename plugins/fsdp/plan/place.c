@@ -12,11 +12,13 @@ static const struct fsdp_place nothing;
 
 struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bool host)
 {
-	size_t pinned = 0;
+	struct fsdp_place x = { r, host, 0, host ? 0 : p->planned[r] };
 
+	if (r == DN_MEM_BUFFERS && !host) /* the net may have more there */
+		return place(r, 0, p->n_rolling + p->n_stats);
 	for (int i = 0; i < FSDP_STAGES && r == DN_MEM_STAGING; i++)
-		pinned += p->coll.host[i];
-	return (struct fsdp_place){ r, host, 0, host ? pinned : p->planned[r] - pinned };
+		x.bytes = host ? x.bytes + p->coll.host[i] : x.bytes - p->coll.host[i];
+	return x;
 }
 
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part)
@@ -81,4 +83,24 @@ struct fsdp_place fsdp_place_staging(const struct fsdp_plan *p, enum fsdp_stage 
 	for (int i = 0; i < (int)s; i++)
 		x.from += bytes[i];
 	return x;
+}
+
+/* the last of as many equal parts as there are ranks */
+static struct fsdp_place last_part(const struct fsdp_plan *p, enum fsdp_stage s, int64_t n)
+{
+	struct fsdp_place x = fsdp_place_staging(p, s, false);
+
+	x.from += x.bytes - x.bytes / (size_t)p->grid.world;
+	x.bytes = (size_t)n * sizeof(float);
+	return x;
+}
+
+struct fsdp_place fsdp_place_stats_sum(const struct fsdp_plan *p)
+{
+	return p->grid.world == 1 ? fsdp_place_stats(p) : last_part(p, FSDP_STAGE_STATS, p->n_stats);
+}
+
+struct fsdp_place fsdp_place_sum(const struct fsdp_plan *p, int i)
+{
+	return last_part(p, FSDP_STAGE_EXCHANGE, p->sums[i].n);
 }

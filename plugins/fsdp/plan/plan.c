@@ -12,7 +12,7 @@ const char *fsdp_op_name(enum fsdp_op_kind k)
 {
 	static const char *const names[] = {
 		[FSDP_GATHER] = "gather", [FSDP_FORWARD] = "forward", [FSDP_RELEASE] = "release", [FSDP_BACKWARD] = "backward",
-		[FSDP_REDUCE] = "reduce", [FSDP_UPDATE] = "update",   [FSDP_STATS] = "stats",
+		[FSDP_REDUCE] = "reduce", [FSDP_UPDATE] = "update",   [FSDP_STATS] = "stats",	  [FSDP_EXCHANGE] = "exchange",
 	};
 
 	return names[k];
@@ -24,6 +24,7 @@ const char *fsdp_queue_name(enum fsdp_queue q)
 		[FSDP_COMPUTE] = "compute",
 		[FSDP_GATHERQ] = "gather",
 		[FSDP_REDUCEQ] = "reduce",
+		[FSDP_EXCHANGEQ] = "exchange",
 	};
 
 	return names[q];
@@ -97,6 +98,9 @@ static int staging(struct fsdp_plan *p)
 		if (b->learns && b->shard > n.reduce)
 			n.reduce = b->shard;
 	}
+	for (int i = 0; i < p->n_sums; i++)
+		if (p->sums[i].n > n.exchange)
+			n.exchange = p->sums[i].n;
 	return fsdp_coll_memory(p->collectives, &n, &p->coll);
 }
 
@@ -226,6 +230,8 @@ static int hash_calls(struct dn_buf *t, const struct fsdp_plan *p)
 				fsdp_name_of(&fsdp_reduce_types, p->opt.wire.reduce),
 				fsdp_name_of(&fsdp_reductions, p->opt.reduction), p->coll.piece_bytes);
 
+	for (int i = 0; i < p->n_sums && !err; i++)
+		err = dn_buf_printf(t, "sum %d %d %lld\n", p->sums[i].layer, p->sums[i].backward, (long long)p->sums[i].n);
 	for (int i = 0; i < p->n_calls && !err; i++) {
 		const struct fsdp_call *c = &p->calls[i];
 
@@ -242,8 +248,9 @@ static int hash_schedule(struct dn_buf *t, const struct fsdp_schedule *s, const 
 	for (int i = 0; i < s->n_ops && !err; i++) {
 		const struct fsdp_op *op = &s->ops[i];
 
-		err = dn_buf_printf(t, "%d %d %d %d %d%d%d%d%d %d %d", op->kind, op->queue, op->block, op->micro, op->window,
-				    op->backward, op->values, op->grads, op->acc, op->call, op->records);
+		err = dn_buf_printf(t, "%d %d %d %d %d%d%d%d%d %d %d %d %d %d", op->kind, op->queue, op->block, op->micro,
+				    op->window, op->backward, op->values, op->grads, op->acc, op->part, op->gives, op->takes,
+				    op->call, op->records);
 		for (int k = 0; k < op->n_waits && !err; k++)
 			err = dn_buf_printf(t, " %d", op->waits[k]);
 		if (!err)
@@ -262,6 +269,8 @@ static int hash(struct fsdp_plan *p, const struct dn_net *net)
 		err = hash_schedule(&t, &p->step, "step");
 	if (!err)
 		err = hash_schedule(&t, &p->eval, "eval");
+	if (!err)
+		err = hash_schedule(&t, &p->repeat, "repeat");
 	if (!err)
 		err = hash_calls(&t, p);
 	if (!err)
@@ -337,6 +346,7 @@ void fsdp_plan_destroy(struct fsdp_plan *p)
 	dn_free(p->tensors);
 	dn_free(p->buffers);
 	dn_free(p->calls);
+	dn_free(p->sums);
 	dn_free(p->event_records);
 	dn_free(p->gaps);
 	dn_free(p->tensor_of_param);
@@ -344,5 +354,6 @@ void fsdp_plan_destroy(struct fsdp_plan *p)
 	dn_free(p->grad_slots);
 	dn_free(p->step.ops);
 	dn_free(p->eval.ops);
+	dn_free(p->repeat.ops);
 	dn_free(p);
 }

@@ -18,14 +18,21 @@ enum fsdp_reduction { FSDP_TREE };
 
 extern const struct fsdp_names fsdp_strategies, fsdp_layouts, fsdp_prefetches, fsdp_reductions;
 
-enum fsdp_policy_kind {
-	FSDP_BLOCKS_AUTO,
-	FSDP_BLOCKS_EACH,
-	FSDP_BLOCKS_WHOLE,
-	FSDP_BLOCKS_SIZE,
-	FSDP_BLOCKS_TYPE,
-	FSDP_BLOCKS_AT
-};
+/* clang-format off */
+/* X(enum, name or how it begins, what follows) of blocks= */
+#define FSDP_BLOCKS_TABLE(X) \
+	X(FSDP_BLOCKS_AUTO, "auto", "") \
+	X(FSDP_BLOCKS_EACH, "each", "") \
+	X(FSDP_BLOCKS_WHOLE, "whole", "") \
+	X(FSDP_BLOCKS_SIZE, "size:", "BYTES") \
+	X(FSDP_BLOCKS_TYPE, "type:", "SECTION") \
+	X(FSDP_BLOCKS_AT, "at:", "I,J,...")
+/* clang-format on */
+#define FSDP_BLOCKS_ENUM_(row, name, what) row,
+#define FSDP_BLOCKS_NAME_(row, name, what) name what ", "
+/* "auto, each, ..., " */
+#define FSDP_BLOCKS_NAMES FSDP_BLOCKS_TABLE(FSDP_BLOCKS_NAME_)
+enum fsdp_policy_kind { FSDP_BLOCKS_TABLE(FSDP_BLOCKS_ENUM_) FSDP_BLOCKS_KINDS };
 
 struct fsdp_policy { /* where blocks start; texts are borrowed from the option */
 	enum fsdp_policy_kind kind;
@@ -88,17 +95,35 @@ struct fsdp_block {
 	bool has_stats;		     /* has BUFFER params with a statistic */
 	bool in_backward;	     /* its backward runs at all */
 	int slot, grad_slot;	     /* -1 = none */
+	int first_sum[2], n_sums[2]; /* in plan->sums: of its layers' forward [0] and backward [1] */
 	int gather_call;	     /* in plan->calls, -1 = none; likewise: */
 	int reduce_call[2];	     /* of the first microbatch, which overwrites the sum, and of the others, which add to it */
 };
 
-enum fsdp_op_kind { FSDP_GATHER, FSDP_FORWARD, FSDP_RELEASE, FSDP_BACKWARD, FSDP_REDUCE, FSDP_UPDATE, FSDP_STATS, FSDP_OP_KINDS };
-enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_QUEUES };
+struct fsdp_sum { /* over all ranks, asked for by a layer within its forward or backward */
+	int layer, block;
+	bool backward;
+	int64_t n;
+	int call; /* in plan->calls */
+};
+
+enum fsdp_op_kind {
+	FSDP_GATHER,
+	FSDP_FORWARD,
+	FSDP_RELEASE,
+	FSDP_BACKWARD,
+	FSDP_REDUCE,
+	FSDP_UPDATE,
+	FSDP_STATS,
+	FSDP_EXCHANGE,
+	FSDP_OP_KINDS
+};
+enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_EXCHANGEQ, FSDP_QUEUES };
 enum fsdp_group { FSDP_SHARD_GROUP, FSDP_WORLD }; /* who takes part: the ranks that share one copy, or all */
 
 /* A collective as it is prepared before the first step. Nothing in it changes afterwards: operations in flight share it. */
 struct fsdp_call {
-	enum fsdp_op_kind kind; /* gather, reduce, stats */
+	enum fsdp_op_kind kind; /* gather, reduce, stats, exchange */
 	enum fsdp_queue queue;
 	enum fsdp_group group;
 	int block;
@@ -117,10 +142,13 @@ struct fsdp_op {
 	int micro;     /* microbatch of the step; update: the last */
 	bool window;   /* the first of a microbatch or pass; see fsdp_window */
 	bool backward; /* gather: for the backward pass */
-	bool values;   /* forward, backward: the block's params point into its slot meanwhile */
-	bool grads;    /* backward: its gradients point into its gradient slot from here to the reduction */
-	bool acc;      /* reduce: adds to the sum of earlier microbatches, else overwrites it */
-	int call;      /* gather, reduce, stats: in plan->calls; else -1 */
+	int part;      /* forward, backward: an exchange cuts them; exchange: the part before it */
+	int gives; /* forward, backward: in plan->sums, what its layers hand over at the end; exchange: what is summed; -1 = none */
+	int takes;   /* forward, backward: the sum that they go on with; -1 = none */
+	bool values; /* forward, backward: the block's params point into its slot meanwhile */
+	bool grads;  /* backward: its gradients point into its gradient slot from here to the reduction */
+	bool acc;    /* reduce: adds to the sum of earlier microbatches, else overwrites it */
+	int call;    /* gather, reduce, stats, exchange: in plan->calls; else -1 */
 	int n_waits;
 	int waits[FSDP_MAX_WAITS]; /* event numbers */
 	int records;		   /* event number, -1 = none */
@@ -158,11 +186,16 @@ struct fsdp_plan {
 	int64_t subdivisions;
 	int n_states;
 	int64_t n_grads; /* elements of the shards of all blocks that learn */
+	int n_sums;
+	struct fsdp_sum *sums; /* none of a single rank */
 	int n_calls;
 	struct fsdp_call *calls;
-	int stats_call;		      /* -1 = none */
-	struct fsdp_schedule step;    /* one training step: all microbatches and the update; empty in inference */
-	struct fsdp_schedule eval;    /* one forward pass without gradients */
+	int stats_call;		   /* -1 = none */
+	struct fsdp_schedule step; /* one training step: all microbatches and the update; empty in inference */
+	struct fsdp_schedule eval; /* one forward pass without gradients */
+	/* one forward pass that computes what a training pass does and teaches nobody (DN_REPEAT); the host waits for all queues
+	 * before and after it. Empty in inference. */
+	struct fsdp_schedule repeat;
 	int64_t n_rolling;	      /* elements of all rolling statistics, padding included */
 	int64_t n_stats;	      /* elements of all statistics, padding included, summed over ranks as one vector */
 	int stats_block;	      /* last block with statistics, -1 = none */
@@ -225,6 +258,10 @@ struct fsdp_place fsdp_place_rolling(const struct fsdp_plan *p, int b);
 struct fsdp_place fsdp_place_stat(const struct fsdp_plan *p, int b);
 /** fsdp_place_stats() - all statistics of a microbatch */
 struct fsdp_place fsdp_place_stats(const struct fsdp_plan *p);
+/** fsdp_place_stats_sum() - where their sum over ranks is made: behind what comes from others */
+struct fsdp_place fsdp_place_stats_sum(const struct fsdp_plan *p);
+/** fsdp_place_sum() - of plan->sums[@i]: what a layer hands over, and takes back */
+struct fsdp_place fsdp_place_sum(const struct fsdp_plan *p, int i);
 /** fsdp_place_staging() - what the collectives want for @s */
 struct fsdp_place fsdp_place_staging(const struct fsdp_plan *p, enum fsdp_stage s, bool host);
 
@@ -234,8 +271,8 @@ void fsdp_plan_event_name(const struct fsdp_plan *p, int event, char *out, size_
 const char *fsdp_op_name(enum fsdp_op_kind k);
 const char *fsdp_queue_name(enum fsdp_queue q);
 
-/** fsdp_plan_check() - derive happens-before from operations, byte ranges, waits and records, over step, step, eval, eval, step
- * (in inference eval, eval), and give every unordered pair of conflicting accesses to @report (NULL: only count). Returns 0 when
+/** fsdp_plan_check() - derive happens-before from operations, byte ranges, waits and records, over step, step, eval, eval, step,
+ * repeat, step (in inference eval, eval), and give every unordered pair of conflicting accesses to @report (NULL: only count). Returns 0 when
  * there is none and queues and events are large enough, -EINVAL with the number and the first pair in the message. */
 int fsdp_plan_check(const struct fsdp_plan *p, void (*report)(void *arg, const char *line), void *arg);
 

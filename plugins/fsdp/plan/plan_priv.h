@@ -5,7 +5,7 @@
 
 /* blocks, tensors, gaps, slots, buffers and calls; needs p->grid, p->opt, p->subdivisions */
 int plan_layout(struct fsdp_plan *p, const struct dn_net *net);
-/* p->step and p->eval */
+/* p->step, p->eval and p->repeat */
 int plan_schedule(struct fsdp_plan *p, bool train);
 /* how much of queues and events is in flight at most, from the schedules */
 int plan_sizes(struct fsdp_plan *p);

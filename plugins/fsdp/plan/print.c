@@ -162,6 +162,10 @@ static void json_schedule(struct json *j, const struct fsdp_plan *p)
 		}
 		fsdp_plan_event_name(p, op->records, name, sizeof(name));
 		put_text(j, "],\"records\":", name);
+		if (op->part || op->gives >= 0)
+			put(j, ",\"part\":%d", op->part);
+		if (op->kind == FSDP_EXCHANGE)
+			put(j, ",\"layer\":%d,\"backward\":%s", p->sums[op->gives].layer, op->backward ? "true" : "false");
 		if (op->kind == FSDP_REDUCE)
 			put(j, ",\"adds\":%s", op->acc ? "true" : "false");
 		put(j, "}");

@@ -4,7 +4,7 @@
  * taken. Each queue carries a clock: the latest operation of every queue that is known to be over when its
  * next one starts. A wait that the clock implies is not written down, so every wait in a plan is needed.
  *
- * NOTE(what lies before): a schedule starts after a step, after an evaluation, or first of all, and one plan
+ * NOTE(what lies before): a step and an evaluation start after a step, after an evaluation, or first of all, and one plan
  * has to be right in all three cases. What it knows of the past:
  * - Compute knows the reduction queue's part of the last step, because the last update waited for the last
  *   reduction.
@@ -52,6 +52,7 @@ struct walk {
 	int micro;
 	bool fresh; /* the next operation is the first of its window */
 	bool train;
+	bool sums; /* layers exchange: in training, and in a repeated pass */
 };
 
 /* --- one operation --- */
@@ -141,6 +142,42 @@ static int event(const struct walk *w, enum fsdp_op_kind kind, int block)
 	return fsdp_plan_event(w->p, kind, block);
 }
 
+/* A block's layers: one operation, or several with an exchange between each two. */
+static int emit_layers(struct walk *w, struct fsdp_op *op, const int *waits, int n_waits, const int *past_waits, int n_past)
+{
+	const struct fsdp_block *b = &w->p->blocks[op->block];
+	bool backward = op->kind == FSDP_BACKWARD;
+	int n = w->sums ? b->n_sums[backward] : 0, next;
+	int err;
+
+	op->gives = n ? b->first_sum[backward] : -1;
+	op->takes = -1;
+	err = emit(w, op, waits, n_waits, past_waits, n_past);
+	for (int k = 0; k < n && !err; k++) {
+		struct fsdp_op x = {
+			.kind = FSDP_EXCHANGE,
+			.queue = FSDP_EXCHANGEQ,
+			.block = op->block,
+			.part = op->part,
+			.backward = backward,
+			.gives = op->gives,
+			.takes = -1,
+			.call = w->p->sums[op->gives].call,
+		};
+
+		next = op->records;
+		err = emit(w, &x, &next, 1, NULL, 0);
+		if (err)
+			break;
+		next = x.records;
+		op->part++;
+		op->takes = op->gives;
+		op->gives = k + 1 < n ? op->gives + 1 : -1;
+		err = emit(w, op, &next, 1, NULL, 0);
+	}
+	return err;
+}
+
 /* --- gathers --- */
 
 static void past_wait(struct walk *w, int e, int *waits, int *n)
@@ -187,9 +224,13 @@ static int past_waits(struct walk *w, int block, int *waits)
 static int gather(struct walk *w, int block, bool backward)
 {
 	const struct fsdp_block *b = &w->p->blocks[block];
-	struct fsdp_op op = {
-		.kind = FSDP_GATHER, .queue = FSDP_GATHERQ, .block = block, .backward = backward, .call = b->gather_call
-	};
+	struct fsdp_op op = { .kind = FSDP_GATHER,
+			      .queue = FSDP_GATHERQ,
+			      .block = block,
+			      .backward = backward,
+			      .gives = -1,
+			      .takes = -1,
+			      .call = b->gather_call };
 	int waits[1], past[FSDP_MAX_WAITS];
 	int free_event, n_past;
 	int err;
@@ -253,7 +294,7 @@ static int prefetch_at(struct walk *w, enum fsdp_prefetch when, int block, bool 
 
 static int release(struct walk *w, int block)
 {
-	struct fsdp_op op = { .kind = FSDP_RELEASE, .queue = FSDP_COMPUTE, .block = block, .call = -1 };
+	struct fsdp_op op = { .kind = FSDP_RELEASE, .queue = FSDP_COMPUTE, .block = block, .gives = -1, .takes = -1, .call = -1 };
 	int err = emit(w, &op, NULL, 0, NULL, 0);
 
 	fsdp_limiter_release(&w->limiter, w->p->blocks[block].slot, block, op.records);
@@ -303,7 +344,13 @@ static int stats_wait(struct walk *w, int block, int *waits, int *past, int *n_p
 static int forward_block(struct walk *w, int i)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
-	struct fsdp_op op = { .kind = FSDP_FORWARD, .queue = FSDP_COMPUTE, .block = i, .values = b->gathered, .call = -1 };
+	struct fsdp_op op = { .kind = FSDP_FORWARD,
+			      .queue = FSDP_COMPUTE,
+			      .block = i,
+			      .values = b->gathered,
+			      .gives = -1,
+			      .takes = -1,
+			      .call = -1 };
 	int waits[2], past[1], n = 0, n_past;
 	int err = 0;
 
@@ -316,7 +363,7 @@ static int forward_block(struct walk *w, int i)
 	if (b->gathered)
 		waits[n++] = event(w, FSDP_GATHER, i); /* the values are there */
 	n += stats_wait(w, i, waits + n, past, &n_past);
-	err = emit(w, &op, waits, n, past, n_past);
+	err = emit_layers(w, &op, waits, n, past, n_past);
 	if (!err && b->gathered && !(w->train && b->resident))
 		err = release(w, i);
 	if (!err)
@@ -335,9 +382,13 @@ static int backward_block(struct walk *w, int i)
 	struct fsdp_op op = {
 		.kind = FSDP_BACKWARD, .queue = FSDP_COMPUTE, .block = i, .values = reads, .grads = b->learns, .call = -1
 	};
-	struct fsdp_op reduce = {
-		.kind = FSDP_REDUCE, .queue = FSDP_REDUCEQ, .block = i, .acc = acc, .call = b->reduce_call[acc]
-	};
+	struct fsdp_op reduce = { .kind = FSDP_REDUCE,
+				  .queue = FSDP_REDUCEQ,
+				  .block = i,
+				  .acc = acc,
+				  .gives = -1,
+				  .takes = -1,
+				  .call = b->reduce_call[acc] };
 	int waits[2], n = 0;
 	int err = 0;
 
@@ -351,7 +402,7 @@ static int backward_block(struct walk *w, int i)
 		waits[n++] = event(w, FSDP_GATHER, i); /* the values are there; a resident block's have been all along */
 	if (b->learns && w->reduced_by[b->grad_slot] >= 0)
 		waits[n++] = event(w, FSDP_REDUCE, w->reduced_by[b->grad_slot]); /* its gradients have left the slot */
-	err = emit(w, &op, waits, n, NULL, 0);
+	err = emit_layers(w, &op, waits, n, NULL, 0);
 	if (!err && reads)
 		err = release(w, i);
 	if (!err)
@@ -365,7 +416,7 @@ static int backward_block(struct walk *w, int i)
 
 static int update_block(struct walk *w, int i)
 {
-	struct fsdp_op op = { .kind = FSDP_UPDATE, .queue = FSDP_COMPUTE, .block = i, .call = -1 };
+	struct fsdp_op op = { .kind = FSDP_UPDATE, .queue = FSDP_COMPUTE, .block = i, .gives = -1, .takes = -1, .call = -1 };
 	int waits[1];
 
 	waits[0] = event(w, FSDP_REDUCE, i); /* the last microbatch is in the sum */
@@ -408,10 +459,11 @@ static void past_note(struct past *past, const struct walk *w, int n_events)
 }
 
 /* Writes @s; then *@note (may be NULL) holds what it leaves behind. */
-static int run_walk(const struct fsdp_plan *p, struct fsdp_schedule *s, bool train, const struct past *past, struct past *note)
+static int run_walk(const struct fsdp_plan *p, struct fsdp_schedule *s, const struct past *past, struct past *note)
 {
+	bool train = s == &p->step;
 	int n_events = plan_n_events(p);
-	struct walk w = { .p = p, .s = s, .past = past, .train = train, .seen = { -1, -1 } };
+	struct walk w = { .p = p, .s = s, .past = past, .train = train, .sums = s != &p->eval, .seen = { -1, -1 } };
 	int err;
 
 	s->n_ops = 0;
@@ -455,13 +507,15 @@ int plan_schedule(struct fsdp_plan *p, bool train)
 	for (int k = 0; k < PASTS && !err; k++)
 		err = past_init(&past[k], p);
 	if (!err && train)
-		err = run_walk(p, &p->step, true, NULL, &past[PAST_STEP]);
+		err = run_walk(p, &p->step, NULL, &past[PAST_STEP]);
 	if (!err)
-		err = run_walk(p, &p->eval, false, NULL, &past[PAST_EVAL]);
+		err = run_walk(p, &p->eval, NULL, &past[PAST_EVAL]);
 	if (!err && train)
-		err = run_walk(p, &p->step, true, past, NULL);
+		err = run_walk(p, &p->step, past, NULL);
 	if (!err)
-		err = run_walk(p, &p->eval, false, past, NULL);
+		err = run_walk(p, &p->eval, past, NULL);
+	if (!err && train)
+		err = run_walk(p, &p->repeat, NULL, NULL); /* nothing lies before it that is not over */
 	for (int k = 0; k < PASTS; k++) {
 		dn_free(past[k].compute);
 		dn_free(past[k].last_owner);
@@ -479,7 +533,7 @@ struct sizes { /* of one window */
 static void window_end(struct fsdp_plan *p, struct sizes *now)
 {
 	for (int q = 0; q < FSDP_QUEUES; q++) {
-		now->entries[q]++; /* compute: the mark of its end; the others: a schedule's count of what was sent */
+		now->entries[q] += q != FSDP_EXCHANGEQ; /* compute: the mark of its end; the others: a count of what was sent */
 		if (p->queue_entries[q] < FSDP_WINDOWS * now->entries[q])
 			p->queue_entries[q] = FSDP_WINDOWS * now->entries[q];
 		now->entries[q] = 0;
@@ -515,6 +569,7 @@ int plan_sizes(struct fsdp_plan *p)
 	if (p->event_records && now.records) {
 		sizes_of(p, &p->step, &now);
 		sizes_of(p, &p->eval, &now);
+		sizes_of(p, &p->repeat, &now);
 	} else {
 		err = -ENOMEM;
 	}

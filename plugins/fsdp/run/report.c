@@ -26,10 +26,11 @@ void fsdp_report(void *self, struct dn_store_report *out)
 	out->reduce.counted_bytes = s->rt.reduced.last.bytes;
 	out->reduce.counted_calls = s->rt.reduced.last.calls;
 	out->exposed_ms = s->exposed_ms;
-	memcpy(out->planned_bytes, s->plan->planned, sizeof(out->planned_bytes));
+	memcpy(out->planned_bytes, s->plan->planned, sizeof(out->planned_bytes)); /* host memory */
 	out->gather.planned_bytes = s->plan->gather_bytes;
 	out->gather.planned_calls = s->plan->gather_calls;
 	out->reduce.planned_bytes = s->plan->reduce_bytes;
 	out->reduce.planned_calls = s->plan->reduce_calls;
+	out->replicas = s->plan->grid.replicas;
 	out->plan_hash = s->plan->hash;
 }

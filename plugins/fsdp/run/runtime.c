@@ -15,25 +15,18 @@
 
 static bool in_step(const struct fsdp_runtime *rt)
 {
-	return rt->training;
-}
-
-static const struct fsdp_schedule *schedule_of(const struct fsdp_runtime *rt)
-{
-	return in_step(rt) ? &rt->plan->step : &rt->plan->eval;
+	return rt->pass == &rt->plan->step;
 }
 
 static int64_t *cursor_of(struct fsdp_runtime *rt)
 {
-	return in_step(rt) ? &rt->at : &rt->at_eval;
+	return in_step(rt) ? &rt->at : &rt->at_pass;
 }
 
 /* NULL at the end */
 static const struct fsdp_op *next_op(struct fsdp_runtime *rt)
 {
-	const struct fsdp_schedule *s = schedule_of(rt);
-
-	return *cursor_of(rt) < s->n_ops ? &s->ops[*cursor_of(rt)] : NULL;
+	return *cursor_of(rt) < rt->pass->n_ops ? &rt->pass->ops[*cursor_of(rt)] : NULL;
 }
 
 static const char *block_name(const struct fsdp_runtime *rt, int block)
@@ -161,8 +154,14 @@ static int fence(struct fsdp_runtime *rt)
 /* every operation begins here, on the host */
 static int begin(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
-	int err = op->window ? fence(rt) : 0;
+	int err = 0;
 
+	if (op->window && rt->barrier)
+		err = fsdp_runtime_idle(rt);
+	if (op->window && !err) {
+		rt->barrier = false;
+		err = fence(rt);
+	}
 	note(rt, op);
 	return err;
 }
@@ -240,6 +239,8 @@ static int do_op(struct fsdp_runtime *rt, const struct fsdp_op *op)
 		return do_reduce(rt, op);
 	case FSDP_STATS:
 		return do_stats(rt, op);
+	case FSDP_EXCHANGE:
+		return call(rt, op);
 	default:
 		return -EPROTO; /* not reached: the caller stops at these */
 	}
@@ -267,24 +268,13 @@ static int run_ahead(struct fsdp_runtime *rt)
 
 /* --- statistics --- */
 
-/* behind what comes from the other ranks */
-static float *stats_sum(const struct fsdp_runtime *rt)
-{
-	struct fsdp_place mine = fsdp_place_stats(rt->plan), staging = fsdp_place_staging(rt->plan, FSDP_STAGE_STATS, false);
-
-	if (rt->plan->grid.world == 1)
-		return at(rt, mine);
-	staging.from += staging.bytes - mine.bytes;
-	return at(rt, staging);
-}
-
 /* The sum over ranks is there, or this rank's own statistics when it is alone. The mean goes back into the staging where the sum
  * is: backward still reads the layers' own. */
 static int stats_then(void *arg, struct dn_stream *st)
 {
 	struct fsdp_runtime *rt = arg;
 	const struct fsdp_plan *p = rt->plan;
-	float *mean = stats_sum(rt);
+	float *mean = at(rt, fsdp_place_stats_sum(p));
 	int err = 0;
 
 	if (p->grid.world > 1)
@@ -369,14 +359,20 @@ static int enter(struct fsdp_runtime *rt, enum fsdp_op_kind kind, int block)
 	return err;
 }
 
-/* the layers of the current operation are queued */
-static int leave(struct fsdp_runtime *rt, enum fsdp_op_kind kind, int block)
+/* the layers of the current operation are queued, up to @gives */
+static int leave(struct fsdp_runtime *rt, enum fsdp_op_kind kind, int block, int gives)
 {
 	const struct fsdp_op *op = next_op(rt);
 	int err;
 
 	if (!op || op->kind != kind || op->block != block)
 		return out_of_order(rt, kind, block);
+	if (op->gives != gives) {
+		rt->broken = true;
+		return dn_fail(-EPROTO, "block %s: %s ends, but layer %d has not exchanged its %lld elements",
+			       block_name(rt, block), fsdp_op_name(kind), rt->plan->sums[op->gives].layer,
+			       (long long)rt->plan->sums[op->gives].n);
+	}
 	err = record(rt, op);
 	(*cursor_of(rt))++;
 	if (!err)
@@ -386,18 +382,35 @@ static int leave(struct fsdp_runtime *rt, enum fsdp_op_kind kind, int block)
 	return err;
 }
 
-int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, bool training)
+/* A pass that is not a step's begins: nothing of a step may be open. A repeated one stands where no plan foresees it, so it
+ * has the queues to itself. */
+static int begin_pass(struct fsdp_runtime *rt)
+{
+	for (int i = 0; i < rt->plan->n_blocks; i++)
+		if (rt->blocks[i].state != FSDP_SHARDED)
+			return dn_fail(-EPROTO, "block %s: an evaluation begins while it is %s", block_name(rt, i),
+				       state_name(rt->blocks[i].state));
+	rt->barrier |= rt->pass == &rt->plan->repeat;
+	return 0;
+}
+
+static int end_pass(struct fsdp_runtime *rt)
+{
+	rt->at_pass = 0;
+	rt->barrier |= rt->pass == &rt->plan->repeat;
+	return tally(rt, false);
+}
+
+int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, enum dn_phase phase)
 {
 	struct fsdp_block_run *b = &rt->blocks[block];
-	int err;
+	int err = 0;
 
-	rt->training = training;
-	if (!in_step(rt) && rt->at_eval == 0)
-		for (int i = 0; i < rt->plan->n_blocks; i++)
-			if (rt->blocks[i].state != FSDP_SHARDED)
-				return dn_fail(-EPROTO, "block %s: an evaluation begins while it is %s", block_name(rt, i),
-					       state_name(rt->blocks[i].state));
-	err = enter(rt, FSDP_FORWARD, block);
+	rt->pass = phase == DN_TRAIN ? &rt->plan->step : phase == DN_REPEAT ? &rt->plan->repeat : &rt->plan->eval;
+	if (!in_step(rt) && rt->at_pass == 0)
+		err = begin_pass(rt);
+	if (!err)
+		err = enter(rt, FSDP_FORWARD, block);
 	if (err || !next_op(rt)->values)
 		return err;
 	if (b->state == FSDP_SHARDED)
@@ -409,13 +422,40 @@ int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, bool trainin
 
 int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block)
 {
-	int err = leave(rt, FSDP_FORWARD, block);
+	int err = leave(rt, FSDP_FORWARD, block, -1);
 
-	if (!err && !in_step(rt) && !next_op(rt)) {
-		rt->at_eval = 0; /* the pass is over */
-		err = tally(rt, false);
+	return err || in_step(rt) || next_op(rt) ? err : end_pass(rt);
+}
+
+/* The operation of the layers so far ends here; what stands next goes on, the exchange first; and the layers go on behind its
+ * sum. The vector passes through memory whose place is planned: a layer's own may be anywhere. */
+int fsdp_runtime_exchange(struct fsdp_runtime *rt, int layer, bool backward, enum dn_type type, void *x, int64_t n)
+{
+	enum fsdp_op_kind kind = backward ? FSDP_BACKWARD : FSDP_FORWARD;
+	int block = rt->net->layers[layer].block->index, sum, err;
+	struct dn_stream *compute = rt->queues[FSDP_COMPUTE];
+	const struct fsdp_op *op;
+	struct fsdp_place place;
+
+	if (type != DN_F32)
+		return dn_fail(-ENOTSUP, "layer %d: exchanges elements of type %s, this version sums f32", layer,
+			       dn_type_name(type));
+	if (rt->plan->grid.world == 1)
+		return 0;
+	op = next_op(rt);
+	sum = op && op->kind == kind && op->block == block ? op->gives : -1;
+	if (sum < 0 || rt->plan->sums[sum].layer != layer || rt->plan->sums[sum].n != n) {
+		rt->broken = true;
+		return dn_fail(-EPROTO, "layer %d: exchanges %lld elements in %s, which the plan has not foreseen there", layer,
+			       (long long)n, fsdp_op_name(kind));
 	}
-	return err;
+	place = fsdp_place_sum(rt->plan, sum);
+	err = rt->be->copy(compute, at(rt, place), x, place.bytes);
+	if (!err)
+		err = leave(rt, kind, block, sum);
+	if (!err)
+		err = enter(rt, kind, block);
+	return err ? err : rt->be->copy(compute, x, at(rt, place), place.bytes);
 }
 
 int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block)
@@ -436,7 +476,7 @@ int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block)
 
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
 {
-	return leave(rt, FSDP_BACKWARD, block);
+	return leave(rt, FSDP_BACKWARD, block, -1);
 }
 
 /* --- a step --- */
@@ -452,6 +492,7 @@ int fsdp_runtime_begin(struct fsdp_runtime *rt)
 	if (rt->at != 0 && rt->at != s->n_ops)
 		return dn_fail(-EPROTO, "a step begins, but the last one stopped before %s of block %s (microbatch %d)",
 			       fsdp_op_name(s->ops[rt->at].kind), block_name(rt, s->ops[rt->at].block), s->ops[rt->at].micro);
+	rt->pass = s;
 	rt->at = 0;
 	rt->stats_micro = -1;
 	return 0;
@@ -498,7 +539,8 @@ int fsdp_runtime_idle(struct fsdp_runtime *rt)
 	int err = 0;
 
 	for (int q = 0; q < FSDP_QUEUES && !err; q++)
-		err = rt->be->stream_sync(rt->queues[q]);
+		if (rt->queues[q])
+			err = rt->be->stream_sync(rt->queues[q]);
 	return err;
 }
 
@@ -534,7 +576,10 @@ static int make_events(struct fsdp_runtime *rt, const struct fsdp_schedule *s)
 
 static enum fsdp_stage stage_of(const struct fsdp_call *c)
 {
-	return c->kind == FSDP_GATHER ? FSDP_STAGE_GATHER : c->kind == FSDP_REDUCE ? FSDP_STAGE_REDUCE : FSDP_STAGE_STATS;
+	return c->kind == FSDP_GATHER	? FSDP_STAGE_GATHER
+	       : c->kind == FSDP_REDUCE ? FSDP_STAGE_REDUCE
+	       : c->kind == FSDP_STATS	? FSDP_STAGE_STATS
+					: FSDP_STAGE_EXCHANGE;
 }
 
 /* what carries out all calls of one kind; nothing without calls */
@@ -601,7 +646,7 @@ static int make_stats(struct fsdp_runtime *rt, int i)
 	const struct fsdp_call *c = &rt->plan->calls[i];
 	const struct fsdp_exchange a = {
 		.mine = at(rt, fsdp_place_stats(rt->plan)),
-		.sum = stats_sum(rt),
+		.sum = at(rt, fsdp_place_stats_sum(rt->plan)),
 		.n = c->n,
 		.then = stats_then,
 		.arg = rt,
@@ -610,6 +655,31 @@ static int make_stats(struct fsdp_runtime *rt, int i)
 
 	snprintf(rt->labels[i], sizeof(rt->labels[i]), "exchange of batch statistics up to block %s", block_name(rt, c->block));
 	return rt->coll_ops->exchange(rt->colls[FSDP_STAGE_STATS], &a, &rt->tasks[i]);
+}
+
+static int make_sum(struct fsdp_runtime *rt, int i)
+{
+	const struct fsdp_sum *x = &rt->plan->sums[i];
+	float *place = at(rt, fsdp_place_sum(rt->plan, i));
+	const struct fsdp_exchange a = { .mine = place, .sum = place, .n = x->n, .label = rt->labels[x->call] };
+
+	snprintf(rt->labels[x->call], sizeof(rt->labels[0]), "exchange of layer %d in %s of block %s", x->layer,
+		 x->backward ? "backward" : "forward", block_name(rt, x->block));
+	return rt->coll_ops->exchange(rt->colls[FSDP_STAGE_EXCHANGE], &a, &rt->tasks[x->call]);
+}
+
+static int make_call(struct fsdp_runtime *rt, int i)
+{
+	switch (rt->plan->calls[i].kind) {
+	case FSDP_GATHER:
+		return make_gather(rt, i);
+	case FSDP_REDUCE:
+		return make_reduce(rt, i);
+	case FSDP_STATS:
+		return make_stats(rt, i);
+	default:
+		return 0; /* see make_sum() */
+	}
 }
 
 static int make_calls(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh)
@@ -627,9 +697,9 @@ static int make_calls(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh)
 	for (int s = 0; s < FSDP_STAGES && !err; s++)
 		err = make_coll(rt, mesh, (enum fsdp_stage)s);
 	for (int i = 0; i < p->n_calls && !err; i++)
-		err = p->calls[i].kind == FSDP_GATHER	? make_gather(rt, i)
-		      : p->calls[i].kind == FSDP_REDUCE ? make_reduce(rt, i)
-							: make_stats(rt, i);
+		err = make_call(rt, i);
+	for (int i = 0; i < p->n_sums && !err; i++)
+		err = make_sum(rt, i);
 	return err;
 }
 
@@ -647,6 +717,7 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 	rt->be = net->dev->be;
 	rt->mem = *mem;
 	rt->stats_micro = -1;
+	rt->pass = &plan->step;
 	rt->queues[FSDP_COMPUTE] = net->compute;
 	if (memcmp(&plan->grid, &mesh->grid, sizeof(plan->grid)))
 		return dn_fail(-EINVAL, "plan: of %d ranks and %d shards, the ranks have come as %d with %d", plan->grid.world,
@@ -657,13 +728,16 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 		return -ENOMEM;
 	err = fsdp_limiter_init(&rt->limiter, plan->n_slots);
 	for (int q = FSDP_COMPUTE + 1; q < FSDP_QUEUES && !err; q++)
-		err = make_queue(rt, (enum fsdp_queue)q);
+		if (q != FSDP_EXCHANGEQ || plan->n_sums)
+			err = make_queue(rt, (enum fsdp_queue)q);
 	for (int i = 0; i < 2 && !err; i++)
 		err = rt->be->event_create(net->dev, "end of a microbatch", 1, &rt->fences[i]);
 	if (!err)
 		err = make_events(rt, &plan->step);
 	if (!err)
 		err = make_events(rt, &plan->eval);
+	if (!err)
+		err = make_events(rt, &plan->repeat);
 	return err ? err : make_calls(rt, mesh);
 }
 

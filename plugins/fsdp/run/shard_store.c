@@ -155,6 +155,13 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, unsigne
 	return err;
 }
 
+static bool store_writes(void *self, const struct dn_param *p, enum dn_part part)
+{
+	const struct fsdp_store *s = self;
+
+	return fsdp_plan_writes(s->plan, p, part, s->mesh->rank);
+}
+
 static int check_range(const struct fsdp_store *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n)
 {
 	int t = s->plan->tensor_of_param[p->index];
@@ -363,6 +370,7 @@ static int store_step(void *self, struct dn_net *net, const struct dn_update *u)
 static const struct dn_store_ops store_ops = {
 	.alloc = store_alloc,
 	.each = store_each,
+	.writes = store_writes,
 	.read = store_read,
 	.write = store_write,
 	.stats = store_stats,
@@ -377,7 +385,7 @@ static const struct dn_store_ops store_ops = {
 
 static int before_forward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
-	return fsdp_runtime_before_forward(&((struct fsdp_store *)self)->rt, b->index, pass->phase == DN_TRAIN);
+	return fsdp_runtime_before_forward(&((struct fsdp_store *)self)->rt, b->index, pass->phase);
 }
 
 static int after_forward(void *self, struct dn_block *b, const struct dn_pass *pass)
@@ -395,11 +403,17 @@ static int after_backward(void *self, struct dn_block *b, const struct dn_pass *
 	return fsdp_runtime_after_backward(&((struct fsdp_store *)self)->rt, b->index);
 }
 
+static int exchange(void *self, struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n)
+{
+	return fsdp_runtime_exchange(&((struct fsdp_store *)self)->rt, l->index, backward, type, x, n);
+}
+
 static const struct dn_hooks store_hooks = {
 	.before_forward = before_forward,
 	.after_forward = after_forward,
 	.before_backward = before_backward,
 	.after_backward = after_backward,
+	.exchange = exchange,
 };
 
 int fsdp_store_attach(struct dn_net *net, struct fsdp_mesh *mesh, const struct fsdp_plan *plan)

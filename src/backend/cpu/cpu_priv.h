@@ -42,12 +42,12 @@ int cpu_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const vo
 			      void *ws);
 int cpu_conv_backward_data(struct dn_stream *st, struct dn_conv *cv, const void *dy, const void *w, void *dx, bool acc, void *ws);
 
-/* gemm_conv.c: backward data overwrites; @ws: gemm_conv_bytes() */
+/* gemm_conv.c: backward data and weights overwrite; @ws: gemm_conv_bytes() */
 size_t gemm_conv_bytes(const struct dn_conv_desc *d);
 int gemm_conv_forward(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *w, const float *bias,
 		      float *y, void *ws);
 int gemm_conv_backward_weights(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy, float *dw,
-			       bool acc, void *ws);
+			       void *ws);
 int gemm_conv_backward_data(struct dn_stream *st, const struct dn_conv_desc *d, const float *dy, const float *w, float *dx,
 			    void *ws);
 

@@ -519,7 +519,7 @@ static int conv_create_with(struct cpu_math_device *dev, const struct dn_conv_de
 		cv->dw_at = cv->pass[PASS_WEIGHTS].ws_bytes;
 	}
 	cv->ws_acc_bytes = cv->ws_bytes;
-	if (d->train && !cv->batch[PASS_WEIGHTS] && cv->dw_at + n_weights(d) * sizeof(float) > cv->ws_bytes)
+	if (d->train && cv->dw_at + n_weights(d) * sizeof(float) > cv->ws_bytes)
 		cv->ws_acc_bytes = cv->dw_at + n_weights(d) * sizeof(float);
 	*out = cv;
 	return 0;
@@ -684,8 +684,9 @@ int cpu_conv_backward_weights(struct dn_stream *st, struct dn_conv *cv, const vo
 	int err;
 
 	if (cv->batch[PASS_WEIGHTS])
-		return gemm_conv_backward_weights(st, &cv->d, x, dy, dw, acc, ws);
-	err = pass_call(cv, PASS_WEIGHTS, x, dy, NULL, NULL, to, ws);
+		err = gemm_conv_backward_weights(st, &cv->d, x, dy, to, ws);
+	else
+		err = pass_call(cv, PASS_WEIGHTS, x, dy, NULL, NULL, to, ws);
 	return err || !acc ? err : cpu_axpby(st, DN_F32, (int64_t)n_weights(&cv->d), 1, to, 1, dw);
 }
 

@@ -123,7 +123,7 @@ int gemm_conv_forward(struct dn_stream *st, const struct dn_conv_desc *d, const 
 }
 
 int gemm_conv_backward_weights(struct dn_stream *st, const struct dn_conv_desc *d, const float *x, const float *dy, float *dw,
-			       bool acc, void *ws)
+			       void *ws)
 {
 	int64_t rows = n_rows(d), places = n_places(d);
 	int threads = stream_threads(st);
@@ -131,7 +131,7 @@ int gemm_conv_backward_weights(struct dn_stream *st, const struct dn_conv_desc *
 
 	to_col(d, threads, x, col);
 	swap_batch(d, threads, true, dy, dyt);
-	return cpu_sgemm(st, false, true, d->y.c, rows, places, 1, dyt, places, col, places, acc ? 1 : 0, dw, rows);
+	return cpu_sgemm(st, false, true, d->y.c, rows, places, 1, dyt, places, col, places, 0, dw, rows);
 }
 
 int gemm_conv_backward_data(struct dn_stream *st, const struct dn_conv_desc *d, const float *dy, const float *w, float *dx,

@@ -88,12 +88,29 @@ static void event_complete(struct dn_event *ev, uint64_t seq, int err, const cha
 	pthread_cond_broadcast(&ev->dev->done);
 }
 
-/* a gate may want to know, see stream.h */
-static void host_waits(struct host_device *d, bool begins)
+static void wait_begin(struct host_device *d, struct host_wait *w)
 {
-	d->n_waiting += begins ? 1 : -1;
-	if (begins && d->may_run)
+	w->next = d->waits;
+	d->waits = w;
+	if (d->may_run)
 		pthread_cond_signal(&d->work);
+}
+
+static void wait_end(struct host_device *d, const struct host_wait *w)
+{
+	struct host_wait **at = &d->waits;
+
+	while (*at != w)
+		at = &(*at)->next;
+	*at = w->next;
+}
+
+bool stream_awaited(const struct host_device *d)
+{
+	for (const struct host_wait *w = d->waits; w; w = w->next)
+		if (w->ev ? !event_passed(w->ev, w->seq) : w->st->head < w->seq)
+			return true;
+	return false;
 }
 
 /* What stands before the record may be many tasks, and each may take its full time: the deadline starts anew whenever a queue moves.
@@ -102,6 +119,7 @@ static int event_wait_locked(struct dn_event *ev)
 {
 	struct host_device *d = ev->dev;
 	uint64_t seq = ev->recorded, moves = d->moves;
+	struct host_wait wait = { ev, NULL, seq, NULL };
 	int64_t start, deadline = 0, waited;
 	int err = 0;
 
@@ -110,7 +128,7 @@ static int event_wait_locked(struct dn_event *ev)
 		if (d->timeout_ms)
 			deadline = start + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
 		ev->refs++;
-		host_waits(d, true);
+		wait_begin(d, &wait);
 		while (!event_passed(ev, seq) && !err) {
 			err = dn_cond_wait_until(&d->done, &d->lock, deadline);
 			if (d->moves == moves || !deadline)
@@ -119,7 +137,7 @@ static int event_wait_locked(struct dn_event *ev)
 			deadline = dn_now_ns() + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
 			err = 0;
 		}
-		host_waits(d, false);
+		wait_end(d, &wait);
 		waited = dn_now_ns() - start;
 		d->waited_ns += waited;
 		if (!event_passed(ev, seq))
@@ -267,10 +285,10 @@ static void *progress_main(void *arg)
 		}
 		if (d->stop)
 			break;
-		if (moved || (held && d->n_waiting)) {
+		if (moved || (held && !polling && stream_awaited(d))) {
 			idle = 0;
 			sleep_ns = IDLE_MIN_NS;
-		} else if (held || (!polling && d->may_run)) {
+		} else if (d->may_run && !polling) {
 			dn_cond_wait_until(&d->work, &d->lock, dn_now_ns() + IDLE_MAX_NS);
 		} else if (!polling) {
 			idle = 0;
@@ -420,7 +438,7 @@ static struct stream_entry *stream_slot(struct dn_stream *st, enum entry_kind ki
 static void stream_push(struct dn_stream *st)
 {
 	st->tail++;
-	if (!st->dev->may_run || st->dev->n_waiting) /* who holds work back looks by the clock */
+	if (!st->dev->may_run || st->dev->waits) /* who holds work back looks by the clock */
 		pthread_cond_signal(&st->dev->work);
 }
 
@@ -456,7 +474,7 @@ static int stream_bytes(struct dn_stream *st, void *dst, const void *src, size_t
 /* where there is a queue it queues, unless one of its own tasks asks */
 static bool stream_queues(struct dn_stream *st)
 {
-	return st->ring && !pthread_equal(pthread_self(), st->dev->thread);
+	return st->ring && (st->from_tasks || !pthread_equal(pthread_self(), st->dev->thread));
 }
 
 int stream_copy(struct dn_stream *st, void *dst, const void *src, size_t bytes)
@@ -480,19 +498,25 @@ int stream_zero(struct dn_stream *st, void *dst, size_t bytes)
 	return 0;
 }
 
-int stream_submit(struct dn_stream *st, const struct dn_task *task)
+int stream_push_task(struct dn_stream *st, const struct dn_task *task)
 {
 	const struct stream_entry e = { .kind = ENTRY_TASK, .task = *task };
 
+	return stream_queue(st, &e);
+}
+
+int stream_submit(struct dn_stream *st, const struct dn_task *task)
+{
 	if (st->kind != DN_STREAM_COMM)
 		return dn_fail(-EINVAL, "stream %s: tasks need a communication stream", st->name);
-	return stream_queue(st, &e);
+	return stream_push_task(st, task);
 }
 
 /* Every task may take its full time, so the deadline starts anew whenever a queue moves: the head may be a wait for another queue. */
 int stream_sync(struct dn_stream *st)
 {
 	struct host_device *d = st->dev;
+	struct host_wait wait = { NULL, st, 0, NULL };
 	uint64_t goal, moves;
 	int64_t start, deadline = 0;
 	int err = 0;
@@ -500,8 +524,8 @@ int stream_sync(struct dn_stream *st)
 	if (!st->ring)
 		return 0;
 	pthread_mutex_lock(&d->lock);
-	host_waits(d, true);
-	goal = st->tail;
+	wait.seq = goal = st->tail;
+	wait_begin(d, &wait);
 	moves = d->moves;
 	start = dn_now_ns();
 	if (d->timeout_ms)
@@ -517,7 +541,7 @@ int stream_sync(struct dn_stream *st)
 			break;
 		}
 	}
-	host_waits(d, false);
+	wait_end(d, &wait);
 	if (st->err)
 		err = dn_fail(st->err, "%s", st->msg);
 	else if (st->head < goal)

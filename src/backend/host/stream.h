@@ -18,10 +18,17 @@ struct host_device {
 	int64_t timeout_ms;	   /* of later tasks and waits, 0 = none */
 	int64_t waited_ns;	   /* by compute streams and hosts for events */
 	struct dn_stream *streams; /* those with queues, in order of creation */
-	int n_waiting;		   /* hosts that wait for an event or a stream */
+	struct host_wait *waits;   /* hosts that wait for an event or a stream */
 	/* may the head of @st be looked at now? Asked with the lock held; NULL = always. A device whose work shall be late or in
 	 * an order of its own says no for a while; it must not say no for ever. */
-	bool (*may_run)(struct host_device *d, const struct dn_stream *st);
+	bool (*may_run)(struct host_device *d, struct dn_stream *st);
+};
+
+struct host_wait { /* on the stack of who waits: for a record of an event, or for a stream's entries up to @seq */
+	const struct dn_event *ev;
+	const struct dn_stream *st;
+	uint64_t seq;
+	struct host_wait *next;
 };
 
 struct stream_entry;
@@ -36,6 +43,8 @@ struct dn_stream {
 	uint64_t head, tail;	   /* entries ended and queued so far */
 	bool busy;		   /* the progress thread runs its head, without the lock */
 	bool dying;		   /* somebody waits for busy to end */
+	bool from_tasks;	   /* no task of its own: what tasks queue here is queued */
+	void *priv;		   /* the back end's */
 	int err;		   /* the first failure, sticks */
 	char msg[STREAM_MSG];
 };
@@ -65,6 +74,10 @@ int stream_wait(struct dn_stream *st, struct dn_event *ev);
 int stream_event_wait(struct dn_event *ev);
 bool stream_event_done(struct dn_event *ev);
 int stream_submit(struct dn_stream *st, const struct dn_task *task);
+/** stream_push_task() - the same on any stream that has a queue */
+int stream_push_task(struct dn_stream *st, const struct dn_task *task);
+/** stream_awaited() - does a host wait for what has not come yet? with the lock held */
+bool stream_awaited(const struct host_device *d);
 int stream_sync(struct dn_stream *st);
 
 /** stream_threads() - threads for an op on @st: COMM work shares the cores with compute, so it takes one */

@@ -76,4 +76,6 @@ const struct dn_layer_ops logistic_layer = {
 	.forward = logistic_forward,
 	.backward = logistic_backward,
 	.destroy = layer_free_priv,
+	.flat = true,
+	.flat_out = true,
 };

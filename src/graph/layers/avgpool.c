@@ -1,4 +1,6 @@
 /* [avgpool]: the mean of each channel. */
+#include <stdio.h>
+
 #include "graph/layers/layers_priv.h"
 
 static int avgpool_setup(struct dn_layer *l, struct dn_section *s)
@@ -23,6 +25,11 @@ static int avgpool_backward(struct dn_layer *l, const struct dn_pass *pass)
 	return dx ? l->net->dev->be->avgpool_backward(l->net->compute, &l->in, l->delta, dx, acc) : 0;
 }
 
+static void avgpool_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	snprintf(out, cap, "avg");
+}
+
 const struct dn_layer_ops avgpool_layer = {
 	.name = "avgpool",
 	.alias = "avg",
@@ -30,4 +37,6 @@ const struct dn_layer_ops avgpool_layer = {
 	.setup = avgpool_setup,
 	.forward = avgpool_forward,
 	.backward = avgpool_backward,
+	.describe = avgpool_describe,
+	.flat_out = true,
 };

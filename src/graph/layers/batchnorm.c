@@ -26,7 +26,7 @@ static int batchnorm_setup(struct dn_layer *l, struct dn_section *s)
 	if (err)
 		return err;
 	l->backward_reads_params = true;
-	return norm_setup(nm, l, l->c, l->out_w * l->out_h, DN_ACT_LINEAR);
+	return norm_setup(nm, l, DN_ACT_LINEAR);
 }
 
 static int batchnorm_forward(struct dn_layer *l, const struct dn_pass *pass)

@@ -1,19 +1,16 @@
 /* [convolutional]: y = act(norm(x * w)) or act(x * w + b), zero padding, groups, dilation. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "graph/graph_priv.h"
 #include "graph/layers/layers_priv.h"
 
 struct conv {
+	struct layer_linear linear;
 	struct dn_conv_desc desc;
 	struct dn_conv *op;
-	struct dn_param *biases, *weights;
-	bool batch_norm;
-	struct layer_norm norm;
-	void *z;	   /* [n, k, oh, ow] before the normalisation, NULL: output (backward not needed) */
-	void *pre;	   /* [n, k, oh, ow] before the activation, NULL: output */
 	bool binary, xnor; /* weights, weights and input are binarised in forward; backward uses the real ones */
 	void *binary_w, *binary_x;
 	void *packed; /* constant weights in the library's layout */
@@ -25,16 +22,14 @@ static const struct dn_key_rule keys[] = {
 	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
 	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the square kernel" },
 	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the kernel" },
-	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides",
-	  .otherwise = "stride" },
-	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .otherwise = "stride" },
+	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides", .from = "stride" },
+	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .from = "stride" },
 	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is dilation * (size / 2)" },
 	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "zeros on each side, without pad=1" },
 	{ "groups", DN_KEY_INT, "1", 1, 1 << 24, .help = "cuts input and output channels into parts of their own" },
 	{ "dilation", DN_KEY_INT, "1", 1, 1 << 24, .help = "distance of the kernel's taps" },
-	{ "batch_normalize", DN_KEY_INT, "0", 0, 1, .help = "1: normalise before the activation" },
-	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
-	{ "flipped", DN_KEY_INT, "0", 0, 1, .help = "1: the matrix lies transposed in .weights files" },
+	LINEAR_KEYS,
+	{ "flipped", DN_KEY_INT, "0", 0, 1, .help = "1: the matrix lies transposed in .weights files", .resume = DN_RESUME_ANY },
 	{ "binary", DN_KEY_INT, "0", 0, 1, .help = "1: weights are binarised in forward" },
 	{ "xnor", DN_KEY_INT, "0", 0, 1, .help = "1: weights and input are binarised in forward" },
 	{ "bin_output", DN_KEY_ONLY, .def = "0" },
@@ -59,7 +54,7 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 {
 	struct conv *cv = l->priv;
 	struct dn_conv_desc *d = &cv->desc;
-	int64_t pad, padding, sx, sy, norm, flip, binary, xnor;
+	int64_t pad, padding, sx, sy, flip, binary, xnor;
 	int err = dn_key_int(s, "filters", &d->y.c);
 
 	if (!err)
@@ -67,9 +62,9 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 	if (!err)
 		err = dn_key_int(s, "stride", &d->stride);
 	if (!err)
-		err = dn_key_int_or(s, "stride_x", d->stride, &sx);
+		err = dn_key_int(s, "stride_x", &sx);
 	if (!err)
-		err = dn_key_int_or(s, "stride_y", d->stride, &sy);
+		err = dn_key_int(s, "stride_y", &sy);
 	if (!err)
 		err = dn_key_int(s, "pad", &pad);
 	if (!err)
@@ -79,15 +74,13 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 	if (!err)
 		err = dn_key_int(s, "dilation", &d->dilation);
 	if (!err)
-		err = dn_key_int(s, "batch_normalize", &norm);
+		err = linear_keys(&cv->linear, l, s);
 	if (!err)
 		err = dn_key_int(s, "flipped", &flip);
 	if (!err)
 		err = dn_key_int(s, "binary", &binary);
 	if (!err)
 		err = dn_key_int(s, "xnor", &xnor);
-	if (!err)
-		err = dn_layer_activation(l, s);
 	if (err)
 		return err;
 	if (sx != sy)
@@ -100,7 +93,6 @@ static int conv_keys(struct dn_layer *l, struct dn_section *s, bool *flipped)
 				       (long long)d->y.c);
 	d->stride = sx;
 	d->pad = pad ? d->dilation * (d->size / 2) : padding;
-	cv->batch_norm = norm;
 	cv->binary = binary || xnor;
 	cv->xnor = xnor;
 	*flipped = flip;
@@ -143,22 +135,18 @@ static int conv_params(struct dn_layer *l, bool flipped)
 	struct conv *cv = l->priv;
 	const struct dn_conv_desc *d = &cv->desc;
 	const int64_t fan_in = d->size * d->size * (d->x.c / d->groups);
-	const int64_t shape[4] = { d->y.c, d->x.c / d->groups, d->size, d->size };
-	const struct dn_init init = { DN_INIT_NORMAL, sqrt(2. / (double)fan_in) };
-	int err = layer_biases(l, d->y.c, &cv->biases);
+	const struct linear_weights w = {
+		.n_dims = 4,
+		.shape = { d->y.c, d->x.c / d->groups, d->size, d->size },
+		.init = { DN_INIT_NORMAL, sqrt(2. / (double)fan_in) },
+		.file_rows = flipped ? d->y.c : 0,
+		.file_cols = flipped ? fan_in : 0,
+		.file_flipped = flipped,
+	};
+	int err = linear_declare(&cv->linear, l, &w);
 
-	if (!err && cv->batch_norm)
-		err = norm_declare(&cv->norm, l, d->y.c, cv->biases);
-	if (!err)
-		err = dn_layer_param(l, "weights", DN_TRAINED, 4, shape, init, &cv->weights);
 	if (err)
 		return err;
-	cv->weights->decay = true;
-	if (flipped) {
-		cv->weights->file_rows = d->y.c;
-		cv->weights->file_cols = fan_in;
-		cv->weights->file_flipped = true;
-	}
 	if (l->outputs > INT64_MAX / 4 / fan_in)
 		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image",
 				       l->index);
@@ -175,7 +163,7 @@ static int conv_binary_setup(struct dn_layer *l)
 
 	if (err || !cv->binary)
 		return err;
-	err = layer_bytes(cv->weights->n, &bytes);
+	err = layer_bytes(cv->linear.weights->n, &bytes);
 	if (!err)
 		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&cv->binary_w);
 	if (!err && cv->xnor)
@@ -186,10 +174,7 @@ static int conv_binary_setup(struct dn_layer *l)
 static int conv_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct conv *cv = layer_priv(l, sizeof(*cv));
-	const struct dn_backend *be = l->net->dev->be;
-	const int source = l->inputs_of[0].layer;
 	bool flipped = false;
-	enum dn_act act;
 	int err = cv ? conv_keys(l, s, &flipped) : -ENOMEM;
 
 	if (!err)
@@ -199,31 +184,14 @@ static int conv_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = conv_params(l, flipped);
 	if (!err)
-		err = dn_layer_need(l, conv_create);
-	if (err)
-		return err;
-	cv->desc.bias = !cv->batch_norm;
-	cv->desc.train = l->net->opt.train && !l->frozen;
-	err = layer_act_setup(l, &cv->pre);
+		err = linear_setup(&cv->linear, l);
 	if (!err)
 		err = conv_binary_setup(l);
 	if (err)
 		return err;
-	act = layer_act_inside(l);
-	cv->desc.act = cv->batch_norm ? DN_ACT_LINEAR : act;
-	if (cv->batch_norm) {
-		err = norm_setup(&cv->norm, l, cv->desc.y.c, l->out_w * l->out_h, act);
-		if (!err)
-			err = norm_input(l, &cv->z);
-	}
-	if (!err)
-		err = be->conv_create(l->net->dev, &cv->desc, &cv->op);
-	if (err)
-		return err;
-	l->workspace_bytes = be->conv_workspace_bytes(cv->op, false);
-	l->workspace_add_bytes = be->conv_workspace_bytes(cv->op, true);
-	l->backward_reads_params = cv->batch_norm || (source >= 0 && l->net->layers[source].wants_delta);
-	return cv->binary ? 0 : dn_layer_packed(l, be->conv_packed_bytes(cv->op), &cv->packed);
+	linear_in_conv(&cv->linear, l, &cv->desc);
+	err = layer_conv(l, &cv->desc, &cv->op);
+	return err || cv->binary ? err : dn_layer_packed(l, l->net->dev->be->conv_packed_bytes(cv->op), &cv->packed);
 }
 
 static int conv_repack(struct dn_layer *l)
@@ -233,7 +201,7 @@ static int conv_repack(struct dn_layer *l)
 
 	if (!cv->packed || (cv->packed_valid && cv->packed_version == l->net->values_version))
 		return 0;
-	err = l->net->dev->be->conv_pack(l->net->compute, cv->op, cv->weights->value, cv->packed, l->net->workspace);
+	err = l->net->dev->be->conv_pack(l->net->compute, cv->op, cv->linear.weights->value, cv->packed, l->net->workspace);
 	cv->packed_valid = !err;
 	cv->packed_version = l->net->values_version;
 	return err;
@@ -244,13 +212,11 @@ static int conv_forward(struct dn_layer *l, const struct dn_pass *pass)
 	struct conv *cv = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	const void *x = dn_layer_x(l, pass, 0), *w = cv->weights->value;
-	void *y = cv->pre ? cv->pre : l->output;
-	void *z = cv->z ? cv->z : y;
+	const void *x = dn_layer_x(l, pass, 0), *w = cv->linear.weights->value;
 	int err = conv_repack(l);
 
 	if (!err && cv->binary) {
-		err = be->binarize(st, DN_F32, cv->desc.y.c, cv->weights->n / cv->desc.y.c, true, w, cv->binary_w);
+		err = be->binarize(st, DN_F32, cv->desc.y.c, cv->linear.weights->n / cv->desc.y.c, true, w, cv->binary_w);
 		w = cv->binary_w;
 	}
 	if (!err && cv->xnor) {
@@ -258,11 +224,9 @@ static int conv_forward(struct dn_layer *l, const struct dn_pass *pass)
 		x = cv->binary_x;
 	}
 	if (!err)
-		err = be->conv_forward(st, cv->op, x, w, cv->packed, cv->batch_norm ? NULL : cv->biases->value, z,
-				       l->net->workspace);
-	if (!err && cv->batch_norm)
-		err = norm_forward(&cv->norm, l, pass, z, y);
-	return err ? err : layer_act_forward(l, cv->pre);
+		err = be->conv_forward(st, cv->op, x, w, cv->packed, cv->desc.bias ? cv->linear.biases->value : NULL,
+				       linear_z(&cv->linear, l), l->net->workspace);
+	return err ? err : linear_forward(&cv->linear, l, pass);
 }
 
 static int conv_backward(struct dn_layer *l, const struct dn_pass *pass)
@@ -272,17 +236,13 @@ static int conv_backward(struct dn_layer *l, const struct dn_pass *pass)
 	struct dn_stream *st = l->net->compute;
 	bool acc;
 	void *dx = dn_layer_dx(l, 0, &acc);
-	int err = layer_act_backward(l, cv->pre);
+	int err = linear_backward(&cv->linear, l);
 
-	if (!err && cv->batch_norm)
-		err = norm_backward(&cv->norm, l, cv->z, l->delta, l->delta, false);
-	else if (!err)
-		err = be->bias_backward(st, &l->out, l->delta, cv->biases->grad, dn_layer_adds(l));
 	if (!err)
-		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, pass, 0), l->delta, cv->weights->grad, dn_layer_adds(l),
-						l->net->workspace);
+		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, pass, 0), l->delta, cv->linear.weights->grad,
+						dn_layer_adds(l), l->net->workspace);
 	if (!err && dx)
-		err = be->conv_backward_data(st, cv->op, l->delta, cv->weights->value, dx, acc, l->net->workspace);
+		err = be->conv_backward_data(st, cv->op, l->delta, cv->linear.weights->value, dx, acc, l->net->workspace);
 	return err;
 }
 
@@ -295,6 +255,13 @@ static void conv_destroy(struct dn_layer *l)
 	layer_free_priv(l);
 }
 
+static void conv_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	const char *size = layer_key(l, "size", "1");
+
+	snprintf(out, cap, "conv  %5lld %2s x%2s /%2s", (long long)l->out_c, size, size, layer_key(l, "stride", "1"));
+}
+
 const struct dn_layer_ops conv_layer = {
 	.name = "convolutional",
 	.alias = "conv",
@@ -304,4 +271,5 @@ const struct dn_layer_ops conv_layer = {
 	.forward = conv_forward,
 	.backward = conv_backward,
 	.destroy = conv_destroy,
+	.describe = conv_describe,
 };

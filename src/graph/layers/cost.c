@@ -1,7 +1,6 @@
 /* [cost]: squared or other differences to the target; scale acts on the gradient only. Its output is its input. */
 #include <errno.h>
 
-#include "base/text.h"
 #include "graph/layers/layers_priv.h"
 
 struct cost {
@@ -10,32 +9,21 @@ struct cost {
 	void *scratch; /* delta of a pass that does not learn */
 };
 
-static const char types[] = "sse, seg, masked, smooth, L1, wgan";
-static const enum dn_cost kinds[] = { DN_COST_SSE,    DN_COST_SSE, DN_COST_MASKED, /* of types */
-				      DN_COST_SMOOTH, DN_COST_L1,  DN_COST_WGAN };
-
-static const char *type_names(void)
-{
-	return types;
-}
-
 static const struct dn_key_rule keys[] = {
-	{ "type", DN_KEY_TEXT, "sse", .help = "which loss", .names = type_names },
+	{ "type", DN_KEY_TEXT, "sse", .help = "what is summed; seg is sse", .names = dn_cost_names },
 	{ "scale", DN_KEY_FLOAT, "1", .help = "factor on the gradient, not on the loss" },
-	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here" },
-	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here" },
-	{ "thresh", DN_KEY_FLOAT, "0", .help = "no effect here" },
+	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here", .resume = DN_RESUME_ANY },
+	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here", .resume = DN_RESUME_ANY },
+	{ "thresh", DN_KEY_FLOAT, "0", .help = "no effect here", .resume = DN_RESUME_ANY },
 	{ .key = NULL },
 };
 
 static int cost_type(struct dn_section *s, enum dn_cost *out)
 {
 	const char *type = dn_key_text(s, "type");
-	int i = dn_word_index(types, type);
 
-	if (i < 0)
-		return dn_section_fail(s, "type", -EINVAL, "type=%s: unknown cost; known are %s", type, types);
-	*out = kinds[i];
+	if (dn_cost_find(type, out))
+		return dn_section_fail(s, "type", -EINVAL, "type=%s: unknown cost; known are %s", type, dn_cost_names());
 	return 0;
 }
 
@@ -83,4 +71,6 @@ const struct dn_layer_ops cost_layer = {
 	.forward = cost_forward,
 	.backward = cost_backward,
 	.destroy = layer_free_priv,
+	.flat = true,
+	.flat_out = true,
 };

@@ -14,10 +14,10 @@ static const struct dn_key_rule keys[] = {
 	{ "crop_height", DN_KEY_INT, "1", 1, 1 << 24, .help = "height of the window" },
 	{ "flip", DN_KEY_INT, "0", 0, 1, .help = "1: training mirrors one image of two, drawn" },
 	{ "noadjust", DN_KEY_INT, "0", 0, 1, .help = "1: values stay; 0: x becomes 2x - 1" },
-	{ "shift", DN_KEY_FLOAT, "0", .help = "no effect here" },
-	{ "angle", DN_KEY_FLOAT, "0", .help = "no effect here" },
-	{ "saturation", DN_KEY_FLOAT, "1", .help = "no effect here" },
-	{ "exposure", DN_KEY_FLOAT, "1", .help = "no effect here" },
+	{ "shift", DN_KEY_FLOAT, "0", .help = "no effect here", .resume = DN_RESUME_ANY },
+	{ "angle", DN_KEY_FLOAT, "0", .help = "no effect here", .resume = DN_RESUME_ANY },
+	{ "saturation", DN_KEY_FLOAT, "1", .help = "no effect here", .resume = DN_RESUME_ANY },
+	{ "exposure", DN_KEY_FLOAT, "1", .help = "no effect here", .resume = DN_RESUME_ANY },
 	{ .key = NULL },
 };
 

@@ -6,13 +6,10 @@
 #include "graph/layers/layers_priv.h"
 
 struct deconv {
+	struct layer_linear linear;
 	struct dn_conv_desc desc; /* of the convolution that goes back */
 	struct dn_conv *op;
-	struct dn_param *biases, *weights;
-	bool batch_norm;
-	struct layer_norm norm;
-	void *z, *pre; /* as in conv.c */
-	void *dx;      /* [n, inputs] what is added to delta; the op overwrites */
+	void *dx; /* [n, inputs] what is added to delta; the op overwrites */
 };
 
 static const struct dn_key_rule keys[] = {
@@ -21,8 +18,7 @@ static const struct dn_key_rule keys[] = {
 	{ "stride", DN_KEY_INT, "1", 1, 1 << 15, .help = "distance of the input's pixels in the output" },
 	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is size / 2" },
 	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "pixels cut off on each side, without pad=1" },
-	{ "batch_normalize", DN_KEY_INT, "0", 0, 1, .help = "1: normalise before the activation" },
-	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
+	LINEAR_KEYS,
 	{ .key = NULL },
 };
 
@@ -30,7 +26,7 @@ static int deconv_keys(struct dn_layer *l, struct dn_section *s)
 {
 	struct deconv *dc = l->priv;
 	struct dn_conv_desc *d = &dc->desc;
-	int64_t pad, padding, norm;
+	int64_t pad, padding;
 	int err = dn_key_int(s, "filters", &d->x.c);
 
 	if (!err)
@@ -42,15 +38,12 @@ static int deconv_keys(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = dn_key_int(s, "padding", &padding);
 	if (!err)
-		err = dn_key_int(s, "batch_normalize", &norm);
-	if (!err)
-		err = dn_layer_activation(l, s);
+		err = linear_keys(&dc->linear, l, s);
 	if (!err)
 		err = layer_no_numload(l);
 	if (err)
 		return err;
 	d->pad = pad ? d->size / 2 : padding;
-	dc->batch_norm = norm;
 	return 0;
 }
 
@@ -83,30 +76,25 @@ static int deconv_params(struct dn_layer *l)
 {
 	struct deconv *dc = l->priv;
 	const struct dn_conv_desc *d = &dc->desc;
-	const int64_t shape[4] = { d->y.c, d->x.c, d->size, d->size };
-	const double sigma = .02 * (double)(l->out_w * l->out_h) / (double)(l->w * l->h);
-	int err = layer_biases(l, d->x.c, &dc->biases);
+	const struct linear_weights w = {
+		.n_dims = 4,
+		.shape = { d->y.c, d->x.c, d->size, d->size },
+		.init = { DN_INIT_NORMAL, .02 * (double)(l->out_w * l->out_h) / (double)(l->w * l->h) },
+	};
+	int err = linear_declare(&dc->linear, l, &w);
 
-	if (!err && dc->batch_norm)
-		err = norm_declare(&dc->norm, l, d->x.c, dc->biases);
-	if (!err)
-		err = dn_layer_param(l, "weights", DN_TRAINED, 4, shape, (struct dn_init){ DN_INIT_NORMAL, sigma }, &dc->weights);
 	if (err)
 		return err;
-	dc->weights->decay = true;
-	if (l->w * l->h > INT64_MAX / 4 / dc->weights->n)
+	if (l->w * l->h > INT64_MAX / 4 / dc->linear.weights->n)
 		return dn_section_fail(l->section, NULL, -EOVERFLOW, "layer %d: more than 2^62 operations for one image",
 				       l->index);
-	l->flops = 2 * l->w * l->h * dc->weights->n;
+	l->flops = 2 * l->w * l->h * dc->linear.weights->n;
 	return 0;
 }
 
 static int deconv_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct deconv *dc = layer_priv(l, sizeof(*dc));
-	const struct dn_backend *be = l->net->dev->be;
-	const int source = l->inputs_of[0].layer;
-	const bool give = source >= 0 && l->net->layers[source].wants_delta;
 	int err = dc ? deconv_keys(l, s) : -ENOMEM;
 
 	if (!err)
@@ -114,39 +102,19 @@ static int deconv_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = deconv_params(l);
 	if (!err)
-		err = dn_layer_need(l, conv_create);
-	if (!err)
-		err = layer_act_setup(l, &dc->pre);
-	if (!err && dc->batch_norm)
-		err = norm_setup(&dc->norm, l, dc->desc.x.c, l->out_w * l->out_h, layer_act_inside(l));
-	if (!err && dc->batch_norm)
-		err = norm_input(l, &dc->z);
-	if (!err && give)
+		err = linear_setup(&dc->linear, l);
+	if (!err && layer_gives(l, 0))
 		err = dn_layer_buffer(l, l->in.bytes, DN_LIFE_BACKWARD, true, (void **)&dc->dx);
-	if (!err)
-		err = be->conv_create(l->net->dev, &dc->desc, &dc->op);
-	if (err)
-		return err;
-	l->workspace_bytes = be->conv_workspace_bytes(dc->op, false);
-	l->workspace_add_bytes = be->conv_workspace_bytes(dc->op, true);
-	l->backward_reads_params = dc->batch_norm || give;
-	return 0;
+	return err ? err : layer_conv(l, &dc->desc, &dc->op);
 }
 
 static int deconv_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct deconv *dc = l->priv;
-	const struct dn_backend *be = l->net->dev->be;
-	struct dn_stream *st = l->net->compute;
-	void *y = dc->pre ? dc->pre : l->output;
-	void *z = dc->z ? dc->z : y;
-	int err = be->conv_backward_data(st, dc->op, dn_layer_x(l, pass, 0), dc->weights->value, z, false, l->net->workspace);
+	int err = l->net->dev->be->conv_backward_data(l->net->compute, dc->op, dn_layer_x(l, pass, 0), dc->linear.weights->value,
+						      linear_z(&dc->linear, l), false, l->net->workspace);
 
-	if (!err && dc->batch_norm)
-		err = norm_forward(&dc->norm, l, pass, z, y);
-	else if (!err)
-		err = be->bias_act(st, &l->out, z, dc->biases->value, layer_act_inside(l));
-	return err ? err : layer_act_forward(l, dc->pre);
+	return err ? err : linear_forward(&dc->linear, l, pass);
 }
 
 static int deconv_backward(struct dn_layer *l, const struct dn_pass *pass)
@@ -156,18 +124,14 @@ static int deconv_backward(struct dn_layer *l, const struct dn_pass *pass)
 	struct dn_stream *st = l->net->compute;
 	bool acc;
 	void *dx = dn_layer_dx(l, 0, &acc);
-	int err = layer_act_backward(l, dc->pre);
+	int err = linear_backward(&dc->linear, l);
 
-	if (!err && dc->batch_norm)
-		err = norm_backward(&dc->norm, l, dc->z, l->delta, l->delta, false);
-	else if (!err)
-		err = be->bias_backward(st, &l->out, l->delta, dc->biases->grad, dn_layer_adds(l));
 	if (!err)
-		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, pass, 0), dc->weights->grad, dn_layer_adds(l),
-						l->net->workspace);
+		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, pass, 0), dc->linear.weights->grad,
+						dn_layer_adds(l), l->net->workspace);
 	if (err || !dx)
 		return err;
-	err = be->conv_forward(st, dc->op, l->delta, dc->weights->value, NULL, NULL, acc ? dc->dx : dx, l->net->workspace);
+	err = be->conv_forward(st, dc->op, l->delta, dc->linear.weights->value, NULL, NULL, acc ? dc->dx : dx, l->net->workspace);
 	return err || !acc ? err : be->axpby(st, l->in.type, dn_tensor_count(&l->in), 1, dc->dx, 1, dx);
 }
 

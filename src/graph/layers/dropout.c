@@ -1,6 +1,7 @@
 /* [dropout]: in training each element is 0 with the given probability, survivors grow to keep the mean. The mask is a
  * function of seed, layer and global image, so backward draws it again and ranks do not matter. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/rng.h"
 #include "graph/layers/layers_priv.h"
@@ -63,6 +64,13 @@ static int dropout_backward(struct dn_layer *l, const struct dn_pass *pass)
 	return dx ? l->net->dev->be->dropout_backward(l->net->compute, &key, l->net->numbers, &l->out, l->delta, dx, acc) : 0;
 }
 
+static void dropout_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	const struct dropout *dr = l->priv;
+
+	snprintf(out, cap, "dropout       p = %.2f", dr->probability);
+}
+
 const struct dn_layer_ops dropout_layer = {
 	.name = "dropout",
 	.summary = "sets random elements to 0 while training",
@@ -72,4 +80,7 @@ const struct dn_layer_ops dropout_layer = {
 	.forward = dropout_forward,
 	.backward = dropout_backward,
 	.destroy = layer_free_priv,
+	.describe = dropout_describe,
+	.flat = true,
+	.flat_out = true,
 };

@@ -11,9 +11,8 @@
 #include "graph/layers/layers_priv.h"
 
 struct local {
+	struct layer_linear linear;
 	struct dn_conv_desc desc;
-	struct dn_param *biases, *weights;
-	void *pre; /* [n, k, oh, ow] before the activation, NULL: output */
 };
 
 static const struct dn_key_rule keys[] = {
@@ -21,7 +20,7 @@ static const struct dn_key_rule keys[] = {
 	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the window" },
 	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the window" },
 	{ "pad", DN_KEY_INT, "0", 0, 1 << 15, .help = "zeros on the left and above" },
-	{ "activation", DN_KEY_TEXT, "logistic", .help = "applied to the output", .names = dn_act_names },
+	LAYER_KEY_ACTIVATION("logistic"),
 	{ .key = NULL },
 };
 
@@ -53,29 +52,26 @@ static int local_params(struct dn_layer *l, struct dn_section *s)
 	struct local *lo = l->priv;
 	const struct dn_conv_desc *d = &lo->desc;
 	const int64_t square = d->size * d->size;
-	int64_t taps;
+	struct linear_weights w = { .n_dims = 3, .bias_a_point = true };
 	int err;
 
 	if (l->c > NET_MAX_COUNT / square)
 		return dn_section_fail(s, "size", -EOVERFLOW,
 				       "layer %d: filters of %lld x %lld x %lld are more than 2^40 elements", l->index,
 				       (long long)d->size, (long long)d->size, (long long)l->c);
-	taps = l->c * square;
-	err = layer_biases(l, l->outputs, &lo->biases);
+	w.shape[0] = d->y.h * d->y.w;
+	w.shape[1] = d->y.c;
+	w.shape[2] = l->c * square;
+	w.init = (struct dn_init){ DN_INIT_UNIFORM, sqrt(2. / (double)w.shape[2]) };
+	err = linear_declare(&lo->linear, l, &w);
 	if (!err)
-		err = dn_layer_param(l, "weights", DN_TRAINED, 3, (int64_t[]){ d->y.h * d->y.w, d->y.c, taps },
-				     (struct dn_init){ DN_INIT_UNIFORM, sqrt(2. / (double)taps) }, &lo->weights);
-	if (err)
-		return err;
-	lo->weights->decay = true;
-	l->flops = 2 * lo->weights->n;
-	return 0;
+		l->flops = 2 * lo->linear.weights->n;
+	return err;
 }
 
 static int local_setup(struct dn_layer *l, struct dn_section *s)
 {
 	struct local *lo = layer_priv(l, sizeof(*lo));
-	const int source = l->inputs_of[0].layer;
 	struct dn_conv_desc *d = lo ? &lo->desc : NULL;
 	int err = lo ? dn_key_int(s, "filters", &d->y.c) : -ENOMEM;
 
@@ -95,23 +91,16 @@ static int local_setup(struct dn_layer *l, struct dn_section *s)
 		err = local_params(l, s);
 	if (!err)
 		err = dn_layer_need(l, local_forward);
-	if (err)
-		return err;
-	l->backward_reads_params = source >= 0 && l->net->layers[source].wants_delta;
-	return layer_act_setup(l, &lo->pre);
+	return err ? err : linear_setup(&lo->linear, l);
 }
 
 static int local_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct local *lo = l->priv;
-	const struct dn_backend *be = l->net->dev->be;
-	const struct dn_tensor flat = dn_tensor_flat(&l->out); /* a bias a point */
-	void *z = lo->pre ? lo->pre : l->output;
-	int err = be->local_forward(l->net->compute, &lo->desc, dn_layer_x(l, pass, 0), lo->weights->value, z);
+	int err = l->net->dev->be->local_forward(l->net->compute, &lo->desc, dn_layer_x(l, pass, 0), lo->linear.weights->value,
+						 linear_z(&lo->linear, l));
 
-	if (!err)
-		err = be->bias_act(l->net->compute, &flat, z, lo->biases->value, layer_act_inside(l));
-	return err ? err : layer_act_forward(l, lo->pre);
+	return err ? err : linear_forward(&lo->linear, l, pass);
 }
 
 static int local_backward(struct dn_layer *l, const struct dn_pass *pass)
@@ -119,18 +108,15 @@ static int local_backward(struct dn_layer *l, const struct dn_pass *pass)
 	struct local *lo = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	const struct dn_tensor flat = dn_tensor_flat(&l->out);
 	bool acc;
 	void *dx = dn_layer_dx(l, 0, &acc);
-	int err = layer_act_backward(l, lo->pre);
+	int err = linear_backward(&lo->linear, l);
 
 	if (!err)
-		err = be->bias_backward(st, &flat, l->delta, lo->biases->grad, dn_layer_adds(l));
-	if (!err)
-		err = be->local_backward_weights(st, &lo->desc, dn_layer_x(l, pass, 0), l->delta, lo->weights->grad,
+		err = be->local_backward_weights(st, &lo->desc, dn_layer_x(l, pass, 0), l->delta, lo->linear.weights->grad,
 						 dn_layer_adds(l));
 	if (!err && dx)
-		err = be->local_backward_data(st, &lo->desc, l->delta, lo->weights->value, dx, acc);
+		err = be->local_backward_data(st, &lo->desc, l->delta, lo->linear.weights->value, dx, acc);
 	return err;
 }
 

@@ -1,6 +1,7 @@
 /* [maxpool]: the largest value of each window; outside the image is minus infinity. [local_avgpool]: the mean of what lies
  * inside. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "graph/layers/layers_priv.h"
@@ -12,12 +13,11 @@ struct maxpool {
 
 static const struct dn_key_rule keys[] = {
 	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the window" },
-	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides",
-	  .otherwise = "stride" },
-	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .otherwise = "stride" },
-	{ "size", DN_KEY_INT, NULL, 1, 1 << 24, .help = "side of the window", .otherwise = "stride" },
+	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides", .from = "stride" },
+	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .from = "stride" },
+	{ "size", DN_KEY_INT, NULL, 1, 1 << 24, .help = "side of the window", .from = "stride" },
 	{ "padding", DN_KEY_INT, NULL, 0, 1 << 24, .help = "of both sides together; the half, rounded down, lies left and above",
-	  .otherwise = "size - 1" },
+	  .from = "size", .more = -1 },
 	{ "maxpool_depth", DN_KEY_ONLY, .def = "0" },
 	{ "antialiasing", DN_KEY_ONLY, .def = "0" },
 	{ "maxpool_zero_nonmax", DN_KEY_ONLY, .def = "0" },
@@ -32,13 +32,13 @@ static int maxpool_keys(struct dn_layer *l, struct dn_section *s)
 	int err = dn_key_int(s, "stride", &d->stride);
 
 	if (!err)
-		err = dn_key_int_or(s, "stride_x", d->stride, &sx);
+		err = dn_key_int(s, "stride_x", &sx);
 	if (!err)
-		err = dn_key_int_or(s, "stride_y", d->stride, &sy);
+		err = dn_key_int(s, "stride_y", &sy);
 	if (!err)
-		err = dn_key_int_or(s, "size", d->stride, &d->size);
+		err = dn_key_int(s, "size", &d->size);
 	if (!err)
-		err = dn_key_int_or(s, "padding", d->size - 1, &d->pad);
+		err = dn_key_int(s, "padding", &d->pad);
 	if (err)
 		return err;
 	if (sx != sy)
@@ -105,6 +105,14 @@ static int maxpool_backward(struct dn_layer *l, const struct dn_pass *pass)
 	return dx ? l->net->dev->be->maxpool_backward(l->net->compute, &mp->desc, l->delta, mp->index, dx, acc) : 0;
 }
 
+static void maxpool_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	const char *stride = layer_key(l, "stride", "1");
+	const char *size = layer_key(l, "size", stride);
+
+	snprintf(out, cap, "max         %2s x%2s /%2s", size, size, stride);
+}
+
 const struct dn_layer_ops maxpool_layer = {
 	.name = "maxpool",
 	.alias = "max",
@@ -114,6 +122,7 @@ const struct dn_layer_ops maxpool_layer = {
 	.forward = maxpool_forward,
 	.backward = maxpool_backward,
 	.destroy = layer_free_priv,
+	.describe = maxpool_describe,
 };
 
 static int local_avg_setup(struct dn_layer *l, struct dn_section *s)

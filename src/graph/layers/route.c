@@ -1,5 +1,6 @@
 /* [route]: the outputs of earlier layers, or one group of channels of each, one after the other. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/mem.h"
 #include "graph/layers/layers_priv.h"
@@ -9,7 +10,8 @@ struct route {
 };
 
 static const struct dn_key_rule keys[] = {
-	{ "layers", DN_KEY_INTS, NULL, .help = "numbers of the layers; negative counts from this one; needed" },
+	{ "layers", DN_KEY_INTS, NULL, .help = "numbers of the layers; negative counts from this one; needed",
+	  .resume = DN_RESUME_SAME_LAYERS },
 	{ "groups", DN_KEY_INT, "1", 1, 1 << 24, .help = "parts of each layer's channels, of which one is taken" },
 	{ "group_id", DN_KEY_INT, "0", 0, 1 << 24, .help = "which part, less than groups" },
 	{ .key = NULL },
@@ -120,6 +122,14 @@ static int route_backward(struct dn_layer *l, const struct dn_pass *pass)
 	return 0;
 }
 
+static void route_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	char from[48];
+
+	layer_sources(l, "layers", from, sizeof(from));
+	snprintf(out, cap, "route  %s", from);
+}
+
 const struct dn_layer_ops route_layer = {
 	.name = "route",
 	.summary = "channels of several layers, one after the other",
@@ -128,4 +138,5 @@ const struct dn_layer_ops route_layer = {
 	.forward = route_forward,
 	.backward = route_backward,
 	.destroy = layer_free_priv,
+	.describe = route_describe,
 };

@@ -10,14 +10,16 @@ struct scale {
 };
 
 static const struct dn_key_rule keys[] = {
-	{ "from", DN_KEY_INTS, NULL, .help = "the layer that is scaled, by number; negative counts from this one; needed" },
+	{ "from", DN_KEY_INTS, NULL, .help = "the layer that is scaled, by number; negative counts from this one; needed",
+	  .resume = DN_RESUME_SAME_LAYERS },
 	{ "scale_wh", DN_KEY_INT, "0", 0, 1, .help = "1: one number a pixel instead of one a channel" },
 	{ "activation", DN_KEY_TEXT, "linear", .help = "applied to the output", .names = dn_act_names },
 	{ .key = NULL },
 };
 
 static const struct dn_key_rule keys_sam[] = {
-	{ "from", DN_KEY_INTS, NULL, .help = "the layer that is scaled, by number; negative counts from this one; needed" },
+	{ "from", DN_KEY_INTS, NULL, .help = "the layer that is scaled, by number; negative counts from this one; needed",
+	  .resume = DN_RESUME_SAME_LAYERS },
 	{ "activation", DN_KEY_TEXT, "linear", .help = "applied to the output", .names = dn_act_names },
 	{ .key = NULL },
 };

@@ -1,5 +1,6 @@
 /* [shortcut]: the previous output plus that of an earlier layer, on the part where the two shapes overlap. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -11,7 +12,8 @@ struct shortcut {
 };
 
 static const struct dn_key_rule keys[] = {
-	{ "from", DN_KEY_INTS, NULL, .help = "the other layer, by number; negative counts from this one; needed" },
+	{ "from", DN_KEY_INTS, NULL, .help = "the other layer, by number; negative counts from this one; needed",
+	  .resume = DN_RESUME_SAME_LAYERS },
 	{ "alpha", DN_KEY_FLOAT, "1", .help = "factor of the layer before, where both overlap" },
 	{ "beta", DN_KEY_FLOAT, "1", .help = "factor of the other layer" },
 	{ "activation", DN_KEY_TEXT, "linear", .help = "applied to the output", .names = dn_act_names },
@@ -102,6 +104,14 @@ static int shortcut_backward(struct dn_layer *l, const struct dn_pass *pass)
 	return err;
 }
 
+static void shortcut_describe(const struct dn_layer *l, char *out, size_t cap)
+{
+	char from[48];
+
+	layer_sources(l, "from", from, sizeof(from));
+	snprintf(out, cap, "res  %4s", from);
+}
+
 const struct dn_layer_ops shortcut_layer = {
 	.name = "shortcut",
 	.summary = "act(alpha * x + beta * another layer) where they overlap",
@@ -110,4 +120,5 @@ const struct dn_layer_ops shortcut_layer = {
 	.forward = shortcut_forward,
 	.backward = shortcut_backward,
 	.destroy = layer_free_priv,
+	.describe = shortcut_describe,
 };

@@ -109,16 +109,21 @@ static int softmax_forward(struct dn_layer *l, const struct dn_pass *pass)
 	struct softmax *sm = l->priv;
 	struct dn_net *net = l->net;
 	const struct dn_backend *be = net->dev->be;
+	struct dn_tensor t;
+	const void *truth = layer_truth(l, pass, &t);
 	int err = be->softmax_forward(net->compute, sm->op, dn_layer_x(l, pass, 0), l->output);
 
 	if (err || !sm->loss)
 		return err;
+	if (layer_has_truth(l, pass) && pass->classes && (sm->tree || sm->desc.n_groups > 1 || dn_tensor_plane(&sm->desc.x) > 1))
+		return dn_fail(-ENOTSUP, "layer %d: one class an image is no target of a softmax over a tree, groups or pixels",
+			       l->index);
 	if (layer_has_truth(l, pass) && sm->tree)
 		err = be->tree_truth(net->compute, sm->op, pass->truth, sm->truth);
 	if (!err)
 		err = layer_loss(l, pass, DN_COST_SOFTMAX_CE, l->output, sm->tree ? sm->truth : NULL, sm->scratch);
 	if (!err && layer_has_truth(l, pass) && !sm->tree && dn_tensor_plane(&sm->desc.x) == 1)
-		err = be->softmax_loss(net->compute, sm->op, dn_layer_x(l, pass, 0), &sm->desc.x, pass->truth, l->cost);
+		err = be->softmax_loss(net->compute, sm->op, dn_layer_x(l, pass, 0), &t, truth, l->cost);
 	return err;
 }
 
@@ -146,4 +151,6 @@ const struct dn_layer_ops softmax_layer = {
 	.forward = softmax_forward,
 	.backward = softmax_backward,
 	.destroy = softmax_destroy,
+	.flat = true,
+	.flat_out = true,
 };

@@ -1,0 +1,107 @@
+/* What must be equal on all ranks of a run: names and texts, which the group compares. */
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/version.h"
+#include "cli/cli.h"
+#include "cli/session.h"
+
+int session_item(struct session_items *s, const char *name, const char *fmt, ...)
+{
+	size_t n = strlen(name) + 1;
+	char text[512];
+	va_list ap;
+	char *both; /* NAME\0VALUE */
+
+	if (s->n == s->cap) {
+		int cap = s->cap ? 2 * s->cap : 64;
+		struct dn_item *grown = dn_realloc(s->item, (size_t)cap * sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		s->item = grown;
+		s->cap = cap;
+	}
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	both = dn_alloc(n + strlen(text) + 1);
+	if (!both)
+		return -ENOMEM;
+	memcpy(both, name, n);
+	memcpy(both + n, text, strlen(text) + 1);
+	s->item[s->n++] = (struct dn_item){ both, both + n };
+	return 0;
+}
+
+int session_item_weights(struct session_items *s, const char *path)
+{
+	int64_t size;
+	int err = dn_file_size(path, &size);
+
+	return err ? err : session_item(s, "weights file", "%.300s, %lld bytes", path, (long long)size);
+}
+
+void session_items_fini(struct session_items *s)
+{
+	for (int i = 0; i < s->n; i++)
+		dn_free((char *)s->item[i].name);
+	dn_free(s->item);
+	memset(s, 0, sizeof(*s));
+}
+
+static int item_flag(void *arg, const struct dn_option *opt, const char *value)
+{
+	static const char *const own[] = { "i", "gpus", "nogpu", "device", "plugin", "log" }; /* do not change the training */
+	char name[160];
+
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		if (!strcmp(own[i], opt->key))
+			return 0;
+	snprintf(name, sizeof(name), "-%s", opt->key);
+	return session_item(arg, name, "%s", value);
+}
+
+struct plugin_item {
+	struct session_items *items;
+	const char *plugin;
+};
+
+static int item_plugin(void *arg, const struct dn_option *opt, const char *value)
+{
+	struct plugin_item *p = arg;
+	char name[160];
+
+	snprintf(name, sizeof(name), "%s.%s", p->plugin, opt->key);
+	return session_item(p->items, name, "%s", value);
+}
+
+int session_items_collect(struct session *s, struct session_items *items)
+{
+	struct plugin_item p = { items, s->plugin.p ? s->plugin.p->name : NULL };
+	struct dn_facts facts;
+	int err;
+
+	s->run.dev->be->facts(s->run.dev, &facts);
+	err = session_item(items, "version", "%s", DN_VERSION);
+	if (!err)
+		err = session_item(items, "verb", "%s", s->c->verb->name);
+	if (!err)
+		err = session_item(items, "plugin", "%s", p.plugin ? p.plugin : "none");
+	if (!err)
+		err = session_item(items, "cfg", "text hash %016llx", (unsigned long long)s->cfg->hash);
+	if (!err)
+		err = session_item(items, "batch and subdivisions", "%lld / %lld", (long long)s->net->batch,
+				   (long long)s->net->subdivisions);
+	if (!err)
+		err = session_item(items, "threads", "%d", facts.threads);
+	if (!err)
+		err = session_item(items, "backend", "%s, %s, alignment %zu", facts.backend, facts.library, facts.align_bytes);
+	if (!err)
+		err = dn_options_each(s->c->flags, item_flag, items);
+	if (!err && s->plugin.p)
+		err = dn_options_each(s->plugin_options, item_plugin, &p);
+	return err;
+}
