@@ -62,14 +62,47 @@ static int wait_behind(int n, int64_t ms, bool hangs)
 	return err;
 }
 
+/* the same, but the host waits for a queue that itself waits for the tasks' one */
+static int sync_behind(int n, int64_t ms, bool hangs)
+{
+	struct slow tasks[32] = { { 0, 0 } };
+	struct dn_device *dev = NULL;
+	struct dn_stream *reduce = NULL, *gather = NULL;
+	struct dn_event *ev = NULL;
+	int err;
+
+	CU_ASSERT_FATAL(n <= 32);
+	CHECK_OK_FATAL(dn_backend_find("ref")->open(DN_CPU(1), &dev));
+	dev->be->set_timeout(dev, TIMEOUT_MS);
+	CHECK_OK_FATAL(dev->be->stream_create(dev, DN_STREAM_COMM, "reduce", 64, &reduce));
+	CHECK_OK_FATAL(dev->be->stream_create(dev, DN_STREAM_COMM, "gather", 64, &gather));
+	CHECK_OK_FATAL(dev->be->event_create(dev, "reduce:b", 8, &ev));
+	for (int i = 0; i < n; i++) {
+		struct dn_task t = { slow_start, slow_poll, slow_describe, &tasks[i], "reduce of block b" };
+
+		tasks[i].takes_ms = hangs && i == n - 1 ? 0 : ms;
+		CHECK_OK(dev->be->stream_submit(reduce, &t));
+	}
+	CHECK_OK(dev->be->event_record(ev, reduce));
+	CHECK_OK(dev->be->stream_wait(gather, ev));
+	err = dev->be->stream_sync(gather);
+	dev->be->stream_destroy(gather);
+	dev->be->stream_destroy(reduce);
+	dev->be->event_destroy(ev);
+	dev->be->close(dev);
+	return err;
+}
+
 static void many_tasks_in_time_are_waited_for(void)
 {
 	CHECK_OK(wait_behind(14, 200, false)); /* 2.8 s, more than timeout and grace together */
+	CHECK_OK(sync_behind(14, 200, false));
 }
 
 static void after_many_tasks_in_time_the_late_one_is_what_is_told(void)
 {
 	CHECK_FAILS(wait_behind(14, 200, true), DN_EPEER_LATE, "gather of block b: waited 0.3 s: waiting for rank 1");
+	CHECK_FAILS(sync_behind(14, 200, true), DN_EPEER_LATE, "reduce of block b: waited 0.3 s: waiting for rank 1");
 }
 
 static const struct check_case cases[] = {

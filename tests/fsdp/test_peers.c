@@ -265,6 +265,35 @@ static void another_processes_memory_is_no_board(void)
 	(void)close(fd);
 }
 
+static bool everybody(const void *arg, int peer)
+{
+	return true;
+}
+
+static void who_has_said_why_it_leaves_is_named_last(void)
+{
+	struct fsdp_board_key key;
+	struct fsdp_board *b[3] = { NULL };
+	struct fsdp_host h = { .rank = 0, .world = 4 };
+	char out[256];
+
+	CHECK_OK_FATAL(fsdp_board_create(&b[0], 4, 0, &key));
+	h.board = b[0];
+	CHECK_OK_FATAL(fsdp_board_join(&b[1], 4, 1, &key));
+	CHECK_OK_FATAL(fsdp_board_join(&b[2], 4, 2, &key));
+	fsdp_board_at(b[2], "forward", "b2");
+	fsdp_host_waiting(&h, 0, 3, everybody, NULL, out, sizeof(out));
+	CHECK_STR(out, "waiting for rank 1, 2");
+	fsdp_board_leave(b[1]);
+	fsdp_host_waiting(&h, 0, 4, everybody, NULL, out, sizeof(out)); /* rank 3 is on another host */
+	CHECK_STR(out, "rank 2 is in forward of block b2: waiting for rank 2, 3");
+	fsdp_board_leave(b[2]);
+	fsdp_host_waiting(&h, 0, 3, everybody, NULL, out, sizeof(out));
+	CHECK_STR(out, "waiting for rank 1, 2");
+	for (int r = 0; r < 3; r++)
+		fsdp_board_close(b[r]);
+}
+
 static const struct check_case cases[] = {
 	{ "a_killed_rank_is_told_of_once_with_both_places", a_killed_rank_is_told_of_once_with_both_places },
 	{ "of_two_killed_ranks_the_third_one_tells", of_two_killed_ranks_the_third_one_tells },
@@ -272,6 +301,7 @@ static const struct check_case cases[] = {
 	{ "a_signal_to_all_ranks_makes_nobody_tell", a_signal_to_all_ranks_makes_nobody_tell },
 	{ "a_rank_that_stays_stopped_ends_those_that_begin_nothing", a_rank_that_stays_stopped_ends_those_that_begin_nothing },
 	{ "a_place_is_what_was_begun_last", a_place_is_what_was_begun_last },
+	{ "who_has_said_why_it_leaves_is_named_last", who_has_said_why_it_leaves_is_named_last },
 	{ "another_processes_memory_is_no_board", another_processes_memory_is_no_board },
 	{ NULL, NULL }
 };

@@ -19,7 +19,7 @@ at() {
 
 for n in ${NP:-2 3}; do
 	[ "$n" = 2 ] || [ "$n" = 3 ] || continue
-	for call in MPI_Allgather:1 MPI_Comm_dup:2 MPI_Barrier:1; do
+	for call in MPI_Comm_split_type:1 MPI_Allgather:1 MPI_Barrier:1; do
 		at "$call:STOP" 1 "$n" 3 ': start-up: waited [0-9.]+ s: waiting for rank 1 \(stopped\)$'
 		at "$call:KILL" 1 "$n" 137 ': start-up: the launcher ends the job: waiting for rank 1 \(gone\)$'
 	done

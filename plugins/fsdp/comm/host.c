@@ -10,15 +10,6 @@ static const char *trouble(const struct fsdp_host *h, int rank)
 	return h && h->pids && rank != h->rank && h->pids[rank] ? dn_process_trouble(h->pids[rank]) : NULL;
 }
 
-int fsdp_host_troubled(const struct fsdp_host *h)
-{
-	int n = 0;
-
-	for (int q = 0; q < h->world; q++)
-		n += trouble(h, q) != NULL;
-	return n;
-}
-
 /* "rank 1 is in backward of block tail: " */
 static size_t say_place(const struct fsdp_host *h, int rank, const char *why, char *out, size_t cap)
 {
@@ -30,8 +21,16 @@ static size_t say_place(const struct fsdp_host *h, int rank, const char *why, ch
 	return (size_t)snprintf(out, cap, "rank %d %s in %s: ", rank, why && *why == 'g' ? "was" : "is", place);
 }
 
-/* the late ones, or with @troubled the stopped and gone ones; how many there are */
-static int say_ranks(const struct fsdp_host *h, int rank, int world, bool troubled, bool (*late)(const void *arg, int peer),
+/* It has said why it leaves: whoever is late after that, it is not the reason. */
+static bool has_left(const struct fsdp_host *h, int rank)
+{
+	return h && fsdp_board_is_here(h->board, rank) && !fsdp_board_is_silent(h->board, rank);
+}
+
+enum who { TROUBLED, LATE, LATE_OR_LEFT };
+
+/* names them; how many there are */
+static int say_ranks(const struct fsdp_host *h, int rank, int world, enum who who, bool (*late)(const void *arg, int peer),
 		     const void *arg, char *out, size_t cap)
 {
 	size_t at = 0;
@@ -40,7 +39,7 @@ static int say_ranks(const struct fsdp_host *h, int rank, int world, bool troubl
 	for (int q = 0; q < world; q++) {
 		const char *why = trouble(h, q);
 
-		if (troubled ? !why : q == rank || !late(arg, q))
+		if (q == rank || (who == TROUBLED ? !why : !late(arg, q)) || (who != LATE_OR_LEFT && has_left(h, q)))
 			continue;
 		if (n++ >= NAMED_RANKS)
 			continue;
@@ -60,10 +59,13 @@ void fsdp_host_waiting(const struct fsdp_host *h, int rank, int world, bool (*la
 		       char *out, size_t cap)
 {
 	int64_t paused = h && h->watch ? fsdp_watch_pause_ms(h->watch) : 0;
+	int n = 0;
 
 	*out = '\0';
-	if (paused)
+	if (paused) {
 		snprintf(out, cap, "this process itself stood still for %.1f s", (double)paused * 1e-3);
-	else if (!say_ranks(h, rank, world, true, late, arg, out, cap))
-		(void)say_ranks(h, rank, world, false, late, arg, out, cap);
+		return;
+	}
+	for (int who = TROUBLED; who <= LATE_OR_LEFT && !n; who++)
+		n = say_ranks(h, rank, world, (enum who)who, late, arg, out, cap);
 }

@@ -62,12 +62,17 @@ static void leave(struct fsdp_watch *w, int status)
 {
 	if (w->peers.host)
 		fsdp_board_leave(w->peers.host->board);
-	if (w->starting) { /* others look at the files at this very moment; then the job is over */
-		dn_sleep_us(OTHERS_LOOK_MS * 1000);
-		fsdp_presence_remove_all(&w->presence);
-	}
 	fsdp_presence_remove(&w->presence);
 	_exit(status);
+}
+
+/* Others find it at this very moment, too; the first to leave makes the launcher wake the stopped ones and kill the rest. */
+static void leave_late(struct fsdp_watch *w, int status)
+{
+	dn_sleep_us(OTHERS_LOOK_MS * 1000);
+	if (w->starting) /* the job is over */
+		fsdp_presence_remove_all(&w->presence);
+	leave(w, status);
 }
 
 static void late(struct fsdp_watch *w, int64_t waited_ms)
@@ -76,16 +81,15 @@ static void late(struct fsdp_watch *w, int64_t waited_ms)
 
 	if (w->starting)
 		fsdp_presence_missing(&w->presence, who, sizeof(who));
-	/* all find it at once, and the first to leave makes the launcher kill the others */
 	if (w->starting && !*who)
 		say(w, "%s: waited %.1f s; all ranks of this host are here", w->what, (double)waited_ms / 1e3);
 	else if (w->starting)
 		say(w, "%s: waited %.1f s: waiting for %s", w->what, (double)waited_ms / 1e3, who);
 	if (w->starting)
-		leave(w, w->status);
+		leave_late(w, w->status);
 	fsdp_peers_stopped(&w->peers, who, sizeof(who));
 	say(w, "%s: waited %.1f s%s%s", w->what, (double)waited_ms / 1e3, *who ? ": " : "", who);
-	leave(w, w->status);
+	leave_late(w, w->status);
 }
 
 /* SIGTERM during start-up: mpirun ends the job. When a rank died in the middle of its first words to it (in MPI_Init),
@@ -156,7 +160,7 @@ static void peers_look(struct fsdp_watch *w)
 		leave(w, 3);
 	if (w->timeout_ms && fsdp_peers_stuck(&w->peers, w->timeout_ms + STUCK_GRACE_MS, text, sizeof(text))) {
 		say(w, "%s", text);
-		leave(w, 3);
+		leave_late(w, 3);
 	}
 }
 

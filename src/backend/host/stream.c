@@ -512,12 +512,12 @@ int stream_submit(struct dn_stream *st, const struct dn_task *task)
 	return stream_push_task(st, task);
 }
 
-/* Every task may take its full time, so the deadline starts anew whenever the head moves. */
+/* Every task may take its full time, so the deadline starts anew whenever a queue moves: the head may be a wait for another queue. */
 int stream_sync(struct dn_stream *st)
 {
 	struct host_device *d = st->dev;
 	struct host_wait wait = { NULL, st, 0, NULL };
-	uint64_t goal, head;
+	uint64_t goal, moves;
 	int64_t start, deadline = 0;
 	int err = 0;
 
@@ -526,14 +526,14 @@ int stream_sync(struct dn_stream *st)
 	pthread_mutex_lock(&d->lock);
 	wait.seq = goal = st->tail;
 	wait_begin(d, &wait);
-	head = st->head;
+	moves = d->moves;
 	start = dn_now_ns();
 	if (d->timeout_ms)
 		deadline = start + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
 	while (st->head < goal) {
 		err = dn_cond_wait_until(&d->done, &d->lock, deadline);
-		if (st->head != head) {
-			head = st->head;
+		if (d->moves != moves) {
+			moves = d->moves;
 			start = dn_now_ns();
 			if (deadline)
 				deadline = start + (d->timeout_ms + HOST_GRACE_MS) * 1000000;
