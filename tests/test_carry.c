@@ -2,6 +2,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "crew.h"
+#include "graph/graph_priv.h"
 #include "io/ckpt.h"
 #include "net_help.h"
 
@@ -373,6 +374,29 @@ static void bad_shapes_are_refused(void)
 	net_help_close(&t);
 }
 
+/* a layer that is set up once more, at another size, remembers the same, or the size is refused */
+static void other_sizes_remember_the_same(void)
+{
+	struct net_help t;
+	struct net_priv *priv;
+	struct dn_carry *c, *again = NULL;
+	struct dn_layer *l;
+
+	CHECK_OK_FATAL(net_help_build(&t, "ref", cfg, NULL));
+	priv = t.net->priv;
+	l = &t.net->layers[LAYER];
+	CHECK_OK(dn_layer_carry(l, "h", 2, (int64_t[]){ t.net->local, ROW }, &c));
+	priv->again = true;
+	CHECK_OK(dn_layer_carry(l, "h", 2, (int64_t[]){ t.net->local, ROW }, &again));
+	CU_ASSERT_PTR_EQUAL(again, c);
+	priv->next_carry = 0;
+	CHECK_FAILS(dn_layer_carry(l, "h", 2, (int64_t[]){ t.net->local, 2 * ROW }, &again), -EINVAL,
+		    "layer 1: what it remembers as h depends on the size of the input");
+	priv->again = false;
+	CHECK_EQ(t.net->n_carries, 1);
+	net_help_close(&t);
+}
+
 static const struct check_case cases[] = {
 	{ "updates_find_what_the_one_before_left", updates_find_what_the_one_before_left },
 	{ "passes_without_training_follow_one_another", passes_without_training_follow_one_another },
@@ -381,6 +405,7 @@ static const struct check_case cases[] = {
 	{ "what_is_not_the_nets_is_refused", what_is_not_the_nets_is_refused },
 	{ "memory_is_planned", memory_is_planned },
 	{ "bad_shapes_are_refused", bad_shapes_are_refused },
+	{ "other_sizes_remember_the_same", other_sizes_remember_the_same },
 	{ NULL, NULL },
 };
 
