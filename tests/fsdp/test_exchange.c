@@ -326,11 +326,10 @@ static void train(int rank, void *arg)
 	for (int64_t s = 0; s < 4; s++) {
 		u.step = s + 1;
 		CHECK_OK(r.net->store.ops->begin(r.net->store.self, r.net, u.step));
-		for (int64_t m = 0; m < r.net->subdivisions; m++) {
+		for (int64_t m = 0; m < r.net->subdivisions; m++)
 			CHECK_OK(pass(&r, rank, s, m, DN_TRAIN, &j->loss[rank]));
-			if (j->other_passes && s == 2) /* within a step */
-				CHECK_OK(pass(&r, rank, s, 0, DN_INFER, &dummy));
-		}
+		if (j->other_passes && s == 2) /* within a step */
+			CHECK_OK(pass(&r, rank, s, 0, DN_INFER, &dummy));
 		if (j->other_passes && s == 1) { /* where a bad loss would be looked into: before the update */
 			double again = 0;
 
