@@ -123,7 +123,7 @@ static void weights_point(const struct dn_conv_desc *d, int64_t p, int64_t at, i
 			  const float *dy, float *dw, bool acc)
 {
 	int64_t points = d->y.h * d->y.w, taps = d->x.c * d->size * d->size, end = acc ? k0 + 1 : d->y.c;
-	float patch[IMAGES][PIECE], own[PIECE];
+	float patch[IMAGES][PIECE], own[PIECE] = { 0 };
 
 	for (int64_t n = 0; n < d->x.n; n += IMAGES) {
 		int64_t nn = smaller(IMAGES, d->x.n - n);
