@@ -42,7 +42,8 @@ static void flipped_is_a_key_of_the_types_that_know_it(void)
 			CHECK_OK(dn_weights_load(t.net, file_of(old ? 1001 : 0, 9), -1, false, NULL));
 			for (int r = 0; r < 3; r++)
 				for (int c = 0; c < 2; c++)
-					CHECK_EQ(*peek(t.net, &t.net->params[1]->value[r * 2 + c], 1), old ? 4 + c * 3 + r : 4 + r * 2 + c);
+					CHECK_EQ(*peek(t.net, &t.net->params[1]->value[r * 2 + c], 1),
+						 old ? 4 + c * 3 + r : 4 + r * 2 + c);
 			net_help_close(&t);
 		}
 	unlink(file_of(0, 0));
