@@ -33,7 +33,7 @@ start() {
 # moment N SIGNAL STEPS MS: the signal goes to a rank MS milliseconds after the start (STEPS: of a short run) or after some steps
 # (STEPS 0: of an endless one). 1: it came too early or too late
 moment() {
-	local n=$1 r=$((RANDOM % $1)) pid guard where timeout=2
+	local n=$1 r=$((RANDOM % $1)) pid guard= where timeout=2
 	[ "$2" = STOP ] || timeout=30
 	if [ "$3" = 0 ]; then
 		start "$n" $((RANDOM % 2)) 100000000 $timeout
@@ -46,15 +46,20 @@ moment() {
 	fi
 	nap "$4"
 	pid=$(rank_pid "$r")
-	[ -n "$pid" ] && kill "-$2" "$pid" 2> /dev/null
+	if [ -n "$pid" ]; then
+		kill "-$2" "$pid" 2> /dev/null
+	else # an endless run would be waited for
+		kill "$job" 2> /dev/null
+	fi
 	where="$(grep -c '"event":"step"' "$tmp/log" 2> /dev/null) steps done"
-	if [ "$2" = STOP ]; then # a run in which only the launcher is left is not waited for
-		(sleep 15 && kill -KILL "$pid") 2> /dev/null < /dev/null > /dev/null &
+	if [ "$2" = STOP ] && [ -n "$pid" ]; then # a run in which only the launcher is left is not waited for
+		# a shell of its own: a subshell that is killed would run this shell's trap and remove $tmp
+		bash -c 'sleep 15 && kill -KILL "$0"' "$pid" 2> /dev/null < /dev/null > /dev/null &
 		guard=$!
 	fi
 	wait "$job"
 	status=$?
-	[ "$2" = STOP ] && kill "$guard" 2> /dev/null
+	[ -n "$guard" ] && kill "$guard" 2> /dev/null
 	# MPI_Finalize was over, or the process was not yet there
 	[ -z "$pid" ] && return 1
 	grep -q '"event":"end"' "$tmp/log" 2> /dev/null && ! grep -aq '^darknet:' "$tmp/err" && return 1
@@ -84,14 +89,24 @@ moment() {
 	return 0
 }
 
+# until_counts N SIGNAL STEPS MS: moments up to MS until one counts
+until_counts() {
+	local tries
+	for ((tries = 0; tries < 20; tries++)); do
+		moment "$1" "$2" "$3" $((RANDOM % $4)) && return
+	done
+	bad "none of $tries moments of $1 ranks counts"
+	tail -n 5 "$tmp/err"
+}
+
 for n in ${NP:-2 3 4}; do
 	[ "$n" -gt 1 ] || continue
 	for signal in STOP KILL; do
 		for ((i = 0; i < moments; i++)); do
 			if [ $((i % 2)) = 0 ]; then
-				until moment "$n" $signal 0 $((RANDOM % 900)); do :; done
+				until_counts "$n" $signal 0 900
 			else
-				until moment "$n" $signal 60 $((RANDOM % 1200)); do :; done
+				until_counts "$n" $signal 60 1200
 			fi
 		done
 	done
