@@ -38,7 +38,9 @@ static int fsdp_init(struct dn_run *r, void **self)
 		return -ENOMEM;
 	err = fsdp_options_resolve(r->options, &f->opt);
 	if (!err)
-		err = fsdp_mesh_create(&f->mesh, f->opt.transport, f->opt.shards, f->opt.timeout_ms);
+		err = fsdp_mesh_create(&f->mesh, f->opt.transport, f->opt.timeout_ms);
+	if (!err)
+		f->opt.ranks_on_host = f->mesh->ranks_on_host;
 	if (!err)
 		err = settle(r, f);
 	if (err) {
@@ -48,6 +50,7 @@ static int fsdp_init(struct dn_run *r, void **self)
 	}
 	fsdp_mesh_group(f->mesh, &r->group);
 	r->load_rank0 = f->opt.load_rank0;
+	r->grads_add = f->opt.accumulate >= FSDP_NO_SYNC;
 	*self = f;
 	return 0;
 }

@@ -13,18 +13,26 @@ struct fsdp_grid {
 	int replicas; /* copies: world / shards */
 };
 
-static inline int fsdp_shard_rank(const struct fsdp_grid *g, int rank)
-{
-	return rank % g->shards;
-}
-
-static inline int fsdp_replica_rank(const struct fsdp_grid *g, int rank)
-{
-	return rank / g->shards;
-}
-
 /** fsdp_grid_init() - @shards 0: as many as @world; -EINVAL with both numbers when they do not divide it */
 int fsdp_grid_init(struct fsdp_grid *g, int world, int shards);
+
+/* Who takes part: the world falls into groups of @size ranks, each @stride after the one before. A copy's shards are neighbours,
+ * stride 1; the owners of one shard in each copy are as many ranks apart as a copy has. */
+struct fsdp_group {
+	int size, stride;
+};
+
+static inline int fsdp_group_rank(const struct fsdp_group *g, int rank) /* within its group */
+{
+	return rank / g->stride % g->size;
+}
+
+static inline int fsdp_group_member(const struct fsdp_group *g, int rank, int i) /* member @i of @rank's group, in the world */
+{
+	int span = g->size * g->stride;
+
+	return rank / span * span + rank % g->stride + i * g->stride;
+}
 
 /* --- names of values: one table a key, for options, plan, printing and hash --- */
 
@@ -59,23 +67,20 @@ struct fsdp_wire {
 
 /* --- collectives: what the plan asks of them, and the memory that they want for it beside the plan's own --- */
 
-enum fsdp_stage { FSDP_STAGE_REDUCE, FSDP_STAGE_STATS, FSDP_STAGE_EXCHANGE, FSDP_STAGE_GATHER, FSDP_STAGES };
-
-struct fsdp_coll_needs {
-	struct fsdp_grid grid;
+struct fsdp_coll_needs { /* of the operations of one group on one queue, of which one runs at a time */
+	int size;	 /* ranks of the group */
 	struct fsdp_wire wire;
-	int64_t gather;	  /* elements of the longest shard that is gathered, 0 = none is; likewise below */
+	int64_t gather;	  /* elements of the longest part that is gathered, 0 = none is; likewise below */
 	int64_t reduce;	  /* of the longest one that gradients are reduced to */
-	int64_t stats;	  /* of the sum of statistics over all ranks */
-	int64_t exchange; /* of the longest sum over all ranks that a layer asks for */
+	int64_t exchange; /* of the longest sum that every rank gets */
 	bool host_access; /* transport may read and write device memory; else all passes through memory of the host */
 };
 
 struct fsdp_coll_memory {
-	size_t piece_bytes;	    /* of a reduction; 0 = none */
-	size_t gather_piece_bytes;  /* of a gather that passes through memory of the host; 0 = none does */
-	size_t device[FSDP_STAGES]; /* bytes, multiples of DN_ALIGN */
-	size_t host[FSDP_STAGES];   /* pinned; 0 everywhere with host_access */
+	size_t piece_bytes;	   /* of a reduction; 0 = none */
+	size_t gather_piece_bytes; /* of a gather that passes through memory of the host; 0 = none does */
+	size_t device;		   /* staging in bytes, a multiple of DN_ALIGN; a sum may be made behind what comes from others */
+	size_t host;		   /* pinned; 0 with host_access */
 };
 
 /** fsdp_coll_memory() - of the collectives @name ("channels"); a pure function */

@@ -76,6 +76,7 @@ struct dn_layer {
 	bool wants_delta;	    /* something at or before it learns: delta exists */
 	bool seeds_delta;	    /* forward writes delta itself (loss layers); consumers add to it */
 	bool backward_reads_params; /* set by setup: backward needs values */
+	bool adds;		    /* set by a store during backward, with net->opt.grads_add */
 	int n_inputs;
 	struct dn_layer_input *inputs_of; /* [n_inputs] */
 	int first_param, n_params;	  /* in net->params; none when share_index names another owner */
@@ -137,10 +138,11 @@ const void *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int
 DN_EXPORT int dn_layer_exchange(struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n);
 /** dn_layer_dx() - delta of input k, NULL when it is not wanted; *acc: add instead of overwrite */
 void *dn_layer_dx(const struct dn_layer *l, int k, bool *acc);
-/** dn_layer_adds() - a later layer has left its gradients in the params that they share: backward adds to those */
+/** dn_layer_adds() - a later layer has left its gradients in the params that they share, or an earlier microbatch has: backward
+ * adds to those */
 static inline bool dn_layer_adds(const struct dn_layer *l)
 {
-	return l->use < l->uses - 1;
+	return l->adds || l->use < l->uses - 1;
 }
 
 #ifdef __cplusplus

@@ -144,7 +144,9 @@ int memory_plan(struct dn_net *net)
 	delta_writers(net, first);
 	for (int i = 0; i < net->n_layers; i++) {
 		struct dn_layer *l = &net->layers[i];
-		const size_t ws = dn_layer_adds(l) ? l->workspace_add_bytes : l->workspace_bytes;
+		const bool adds = net->opt.grads_add && net->subdivisions > 1;
+		const size_t larger = l->workspace_bytes > l->workspace_add_bytes ? l->workspace_bytes : l->workspace_add_bytes;
+		const size_t ws = adds ? larger : dn_layer_adds(l) ? l->workspace_add_bytes : l->workspace_bytes;
 
 		if (!l->ops->passes_input)
 			add_item(m, l->out.bytes, i, last[i], &l->output, i);

@@ -56,6 +56,7 @@ struct dn_net_options {
 	int64_t batch, subdivisions; /* 0 = the cfg's */
 	int rank, world;	     /* this rank's images are the rank-th part of each microbatch */
 	bool train;		     /* deltas, saved buffers and gradients will be needed */
+	bool grads_add;		     /* gradients of several microbatches may be added up where backward writes them */
 	bool legacy_bn;		     /* or [net] legacy_bn=1 */
 	uint64_t seed;
 	int n_keep; /* inference: other layers whose outputs must survive the pass */

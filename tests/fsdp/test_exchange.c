@@ -107,7 +107,7 @@ static void an_exchange_cuts_the_block_where_it_stands(void)
 	CHECK_STR(text, "F0");
 	/* in backward layer 2 comes first */
 	CHECK_EQ(p.plan->sums[p.plan->blocks[1].first_sum[1]].layer, 2);
-	CHECK_EQ(p.plan->coll.device[FSDP_STAGE_EXCHANGE], 2 * 192); /* two ranks' 40 floats, to the next 64 bytes */
+	CHECK_EQ(p.plan->lanes[p.plan->sums_lane].memory.device, 2 * 192); /* two ranks' 40 floats, to the next 64 bytes */
 	planned_fini(&p);
 }
 
@@ -123,7 +123,7 @@ static void without_ranks_or_layers_that_ask_there_is_none(void)
 	CU_ASSERT(a.plan->n_sums > 0 && a.plan->queue_entries[FSDP_EXCHANGEQ] > b.plan->queue_entries[FSDP_EXCHANGEQ]);
 	CHECK_EQ(b.plan->n_sums, 0);
 	CHECK_EQ(c.plan->n_sums, 0);
-	CHECK_EQ(b.plan->coll.device[FSDP_STAGE_EXCHANGE], 0);
+	CHECK_EQ(b.plan->sums_lane, -1);
 	CHECK_EQ(a.plan->gather_bytes, b.plan->gather_bytes);
 	CHECK_EQ(a.plan->reduce_bytes, b.plan->reduce_bytes);
 	for (int i = 0; i < DN_LAYER_MAX_EXCHANGES; i++)

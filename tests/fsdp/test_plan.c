@@ -84,7 +84,7 @@ static void layout_follows_the_worked_example(void)
 		for (int t = 0; t < 2; t++) {
 			int64_t at, n, shard_at;
 
-			fsdp_plan_tensor(p.plan, t, r, &at, &n, &shard_at);
+			fsdp_plan_tensor(p.plan, t, DN_VALUE, r, &at, &n, &shard_at);
 			CHECK_EQ(at, want[r][t][0]);
 			CHECK_EQ(n, want[r][t][1]);
 			CHECK_EQ(shard_at, want[r][t][2]);
@@ -102,7 +102,7 @@ static void shards_hold_every_element_once(const struct fsdp_plan *p)
 		for (int r = 0; r < p->grid.world; r++) {
 			int64_t at, n, shard_at;
 
-			fsdp_plan_tensor(p, t, r, &at, &n, &shard_at);
+			fsdp_plan_tensor(p, t, DN_VALUE, r, &at, &n, &shard_at);
 			if (!n)
 				continue;
 			CHECK_EQ(at, next);
@@ -211,12 +211,12 @@ static void a_plan_beyond_2_31_elements_allocates_none_of_them(void)
 	CHECK_EQ(p.plan->blocks[0].padded, up(50000 + 2500000000ll, 48));
 	CHECK_EQ(p.plan->blocks[1].padded, up(t1, 48));
 	CHECK_EQ(p.plan->blocks[1].shard_offset, up(50000 + 2500000000ll, 48) / 3);
-	fsdp_plan_tensor(p.plan, 3, 2, &at, &n, &shard_at); /* the last third of the last weights */
+	fsdp_plan_tensor(p.plan, 3, DN_VALUE, 2, &at, &n, &shard_at); /* the last third of the last weights */
 	CHECK_EQ(at, 2 * (up(t1, 48) / 3) - 60000);
 	CHECK_EQ(at + n, 3000000000ll);
 	CHECK_EQ(shard_at, 0);
 	CHECK_EQ((int64_t)p.plan->planned[DN_MEM_PARAM_SLOTS], 4 * (up(50000 + 2500000000ll, 48) + up(t1, 48)));
-	CHECK_EQ(p.plan->coll.piece_bytes, 1 << 20);
+	CHECK_EQ(p.plan->lanes[p.plan->calls[p.plan->blocks[0].reduce_call[0]].lane].memory.piece_bytes, 1 << 20);
 	dn_mem_stats(DN_MEM_HOST, &host);
 	CU_ASSERT(host.now_bytes < 1 << 20);
 	for (int r = 0; r < DN_MEM_PLANNED; r++) {
@@ -505,7 +505,10 @@ static void region_bytes_are_those_of_the_formula(void)
 			CHECK_EQ(p.plan->planned[DN_MEM_GRAD_SLOTS], slots); /* the same two groups, counted from the end */
 			CHECK_EQ(p.plan->planned[DN_MEM_ACTIVATIONS], p.net->activations_bytes + ring);
 			CHECK_EQ(p.plan->planned[DN_MEM_WORKSPACE], p.net->workspace_bytes);
-			CHECK_EQ(p.plan->planned[DN_MEM_STAGING], 2 * (world - 1) * largest + (world > 1 ? world * stats : 0));
+			largest *= 2 * (world - 1); /* pieces from every other rank, or statistics and their sum */
+			if (world > 1 && largest < world * stats)
+				largest = world * stats;
+			CHECK_EQ(p.plan->planned[DN_MEM_STAGING], largest);
 			CHECK_EQ(p.plan->planned[DN_MEM_BUFFERS], 2 * stats);
 			CHECK_EQ(p.plan->planned[DN_MEM_EMA], 0);
 			CHECK_EQ(p.plan->planned[DN_MEM_SNAPSHOT], 0);
@@ -606,8 +609,8 @@ static void arguments_that_do_not_agree_are_refused(void)
 	o.depth = 2;
 	CHECK_FAILS(fsdp_plan_build(&plan, p.net, &o, 2), -EINVAL, "depth is 2");
 	o.depth = 1;
-	o.grad_slots = 0;
-	CHECK_FAILS(fsdp_plan_build(&plan, p.net, &o, 2), -EINVAL, "grad_slots 0");
+	o.grad_slots = -1;
+	CHECK_FAILS(fsdp_plan_build(&plan, p.net, &o, 2), -EINVAL, "grad_slots -1");
 	CU_ASSERT_PTR_NULL(plan);
 	planned_fini(&p);
 }
@@ -636,7 +639,7 @@ static void options_have_their_defaults(void)
 
 	CHECK_OK(resolve(NULL, NULL, NULL, NULL, &o));
 	CHECK_EQ(o.limit, 2);
-	CHECK_EQ(o.grad_slots, 2);
+	CHECK_EQ(o.grad_slots, 0); /* as many as accumulate wants */
 	CHECK_EQ(o.prefetch, FSDP_PRE);
 	CHECK_EQ(o.depth, 1);
 	CHECK_EQ(o.policy.kind, FSDP_BLOCKS_AUTO);
@@ -675,12 +678,14 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 	CHECK_FAILS(resolve("grad_slots", "0", NULL, NULL, &o), -EINVAL, "grad_slots=0");
 	CHECK_FAILS(resolve("depth", "2", NULL, NULL, &o), -EINVAL, "at most limit - 1 = 1");
 	CHECK_FAILS(resolve("limit", "1", "depth", "1", &o), -EINVAL, "-fsdp.second: depth is 1, but limit is 1");
-	CHECK_FAILS(resolve("strategy", "grad_op", NULL, NULL, &o), -EINVAL,
-		    "a.cfg:7: strategy=grad_op: not in this version, which supports full");
 	CHECK_FAILS(resolve("strategy", "ful", NULL, NULL, &o), -EINVAL,
-		    "a.cfg:7: strategy=ful: unknown; this version supports full");
+		    "a.cfg:7: strategy=ful: unknown; this version supports full, grad_op, opt, replicate, hybrid_full, "
+		    "hybrid_grad_op, hybrid_full_opt");
+	CHECK_FAILS(resolve("release", "-1", NULL, NULL, &o), -EINVAL, "a.cfg:7: release=-1: wanted 1");
+	CHECK_FAILS(resolve("shard", "0", NULL, NULL, &o), -EINVAL, "a.cfg:7: shard=0");
 	CHECK_FAILS(resolve("layout", "planned:row", NULL, NULL, &o), -EINVAL, "not in this version, which supports flat");
-	CHECK_FAILS(resolve("accumulate", "no_sync", NULL, NULL, &o), -EINVAL, "supports sharded");
+	CHECK_FAILS(resolve("accumulate", "sync", NULL, NULL, &o), -EINVAL,
+		    "supports sharded, no_sync, no_sync_keep, hybrid_last");
 	CHECK_FAILS(resolve("reduction", "library", NULL, NULL, &o), -EINVAL, "supports tree");
 	CHECK_FAILS(resolve("nan", "skip", NULL, NULL, &o), -EINVAL, "supports stop");
 	CHECK_FAILS(resolve("batch_norm", "sync", NULL, NULL, &o), -EINVAL, "supports local");

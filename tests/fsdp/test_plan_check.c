@@ -136,9 +136,23 @@ static void random_plans_are_clean_and_have_no_wait_too_many(void)
 					  .prefetch = draw(&s, 3) };
 		struct dn_buf text = { 0 };
 		struct planned p;
+		int world;
 
+		world = 1 + (int)draw(&s, 6);
 		o.depth = (int)draw(&s, (unsigned)o.limit);
-		CHECK_OK_FATAL(dn_buf_printf(&text, "[net]\nbatch=288\nsubdivisions=%u\ninputs=5\n", subdivisions));
+		o.strategy = draw(&s, 7);
+		o.accumulate = draw(&s, 4);
+		o.stay = (int)draw(&s, 3);
+		if (o.accumulate >= FSDP_NO_SYNC)
+			o.grad_slots = 0;
+		if (fsdp_strategy_hybrid(o.strategy)) {
+			o.shards = 1 + (int)draw(&s, 3);
+			world = o.shards * (2 + (int)draw(&s, 2));
+		}
+		if (o.stay == 2 && (o.strategy == FSDP_OPT || o.strategy == FSDP_REPLICATE || (o.shards ? o.shards : world) % 2 ||
+				    (o.shards ? o.shards : world) == 2))
+			o.stay = 0;
+		CHECK_OK_FATAL(dn_buf_printf(&text, "[net]\nbatch=1080\nsubdivisions=%u\ninputs=5\n", subdivisions));
 		for (unsigned i = 0; i < n; i++) {
 			CHECK_OK_FATAL(dn_buf_printf(&text, "[connected]\noutput=%u\nactivation=leaky\nbatch_normalize=%u\n%s",
 						     1 + draw(&s, 30), draw(&s, 2), i == frozen ? "stopbackward=1\n" : ""));
@@ -146,7 +160,7 @@ static void random_plans_are_clean_and_have_no_wait_too_many(void)
 				CHECK_OK_FATAL(dn_buf_printf(&text, "[dropout]\n"));
 		}
 		CHECK_OK_FATAL(dn_buf_printf(&text, SOFTMAX));
-		CHECK_OK_FATAL(planned_make(&p, text.s, 1 + (int)draw(&s, 4), draw(&s, 5) > 0, &o));
+		CHECK_OK_FATAL(planned_make(&p, text.s, world, draw(&s, 5) > 0, &o));
 		CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
 		without_each_wait(p.plan, &p.plan->step, -1, round);
 		without_each_wait(p.plan, &p.plan->eval, -1, round);

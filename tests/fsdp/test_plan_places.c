@@ -15,7 +15,10 @@ static void make(struct planned *p, const char *text, int world, int shards, boo
 {
 	struct fsdp_options o = plan_defaults();
 
-	o.shards = shards;
+	if (shards && shards < world) {
+		o.strategy = FSDP_HYBRID_FULL;
+		o.shards = shards;
+	}
 	CHECK_OK_FATAL(planned_make(p, text, world, train, &o));
 }
 
@@ -118,7 +121,7 @@ static void states_that_share_a_byte_are_reported(void)
 	make(&p, adam, 2, 0, true);
 	CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
 	p.plan->step.ops[p.plan->step.n_ops - 1].queue = FSDP_GATHERQ; /* beside the other updates, which touch other bytes */
-	p.plan->n_grads -= 16;					       /* until the second plane begins inside the first */
+	p.plan->n_parts -= 16;					       /* until the second plane begins inside the first */
 	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, "optimizer bytes");
 	planned_fini(&p);
 }
@@ -131,19 +134,17 @@ static void shards_are_those_of_a_group_not_of_the_world(void)
 
 	make(&a, sgd, 2, 0, false);
 	make(&b, sgd, 6, 2, false);
-	CHECK_EQ(b.plan->grid.replicas, 3);
+	CHECK_EQ(b.plan->blocks[0].replicas.size, 3);
 	CU_ASSERT(a.plan->hash != b.plan->hash);
-	CHECK_EQ(b.plan->planned[DN_MEM_PARAMS], a.plan->planned[DN_MEM_PARAMS]);
-	CHECK_EQ(b.plan->gather_bytes, a.plan->gather_bytes);
-	for (int i = 0; i < a.plan->n_blocks; i++)
-		CHECK_EQ(b.plan->blocks[i].shard, a.plan->blocks[i].shard);
-	for (int t = 0; t < a.plan->n_tensors; t++)
-		for (int rank = 0; rank < 6; rank++) {
-			int64_t at, n, shard_at, want[3];
+	for (int i = 0; i < a.plan->n_blocks; i++) /* padded so that the replicas can cut a shard */
+		CU_ASSERT(b.plan->blocks[i].shard >= a.plan->blocks[i].shard && b.plan->blocks[i].shard % (3 * FSDP_ALIGN) == 0);
+	for (int t = 0; t < b.plan->n_tensors; t++)
+		for (int rank = 2; rank < 6; rank++) {
+			int64_t at, n, from, want[3];
 
-			fsdp_plan_tensor(a.plan, t, rank % 2, &want[0], &want[1], &want[2]);
-			fsdp_plan_tensor(b.plan, t, rank, &at, &n, &shard_at);
-			CU_ASSERT(at == want[0] && n == want[1] && shard_at == want[2]);
+			fsdp_plan_tensor(b.plan, t, DN_VALUE, rank % 2, &want[0], &want[1], &want[2]);
+			fsdp_plan_tensor(b.plan, t, DN_VALUE, rank, &at, &n, &from);
+			CU_ASSERT(at == want[0] && n == want[1] && from == want[2]);
 		}
 	CHECK_OK(fsdp_plan_check(b.plan, NULL, NULL));
 	planned_fini(&a);
@@ -169,7 +170,7 @@ static void of_the_ranks_that_own_an_interval_one_writes_it(void)
 				if (!fsdp_plan_writes(p.plan, prm, DN_VALUE, rank))
 					continue;
 				if (prm->role == DN_TRAINED)
-					fsdp_plan_tensor(p.plan, p.plan->tensor_of_param[i], rank, &at, &n, &shard_at);
+					fsdp_plan_tensor(p.plan, p.plan->tensor_of_param[i], DN_VALUE, rank, &at, &n, &shard_at);
 				for (int64_t e = at; e < at + n; e++)
 					writers[e]++;
 			}
@@ -187,11 +188,20 @@ static void grids_that_do_not_fit_are_refused(void)
 	struct fsdp_options o = plan_defaults();
 	struct planned p;
 
+	o.strategy = FSDP_HYBRID_FULL;
 	o.shards = 3;
-	CHECK_FAILS(planned_make(&p, sgd, 4, false, &o), -EINVAL, "3 shards do not divide a world of 4 ranks");
+	CHECK_FAILS(planned_make(&p, sgd, 4, false, &o), -EINVAL, "shard=3 does not divide a world of 4 ranks; what does: 1, 2");
 	planned_fini(&p);
+	o.shards = 4;
+	CHECK_FAILS(planned_make(&p, sgd, 4, true, &o), -EINVAL, "what fits: 1, 2");
+	planned_fini(&p);
+	o.shards = 0;
+	o.ranks_on_host = 4;
+	CHECK_FAILS(planned_make(&p, sgd, 4, true, &o), -EINVAL, "the ranks of a host");
+	planned_fini(&p);
+	o.strategy = FSDP_FULL;
 	o.shards = 2;
-	CHECK_FAILS(planned_make(&p, sgd, 4, true, &o), -EINVAL, "2 replicas of 2 shards");
+	CHECK_FAILS(planned_make(&p, sgd, 4, true, &o), -EINVAL, "is for hybrid strategies");
 	planned_fini(&p);
 }
 
@@ -234,9 +244,9 @@ static void operations_share_calls_that_never_change(void)
 		if (!calls)
 			continue;
 		CHECK_EQ(p.plan->calls[op->call].kind, op->kind);
-		CHECK_EQ(p.plan->calls[op->call].queue, op->queue);
+		CHECK_EQ(p.plan->lanes[p.plan->calls[op->call].lane].queue, op->queue);
 		CHECK_EQ(p.plan->calls[op->call].block, op->block);
-		CHECK_EQ(p.plan->calls[op->call].group, op->kind == FSDP_STATS ? FSDP_WORLD : FSDP_SHARD_GROUP);
+		CHECK_EQ(p.plan->lanes[p.plan->calls[op->call].lane].group.size, 2);
 		reduces += op->kind == FSDP_REDUCE;
 	}
 	CHECK_EQ(reduces, 3 * 6);

@@ -503,7 +503,8 @@ static void log_text(const struct fsdp_runtime *rt, char *out, size_t cap)
 
 	*out = '\0';
 	for (int64_t i = 0; i < rt->n_log && at < cap; i++) {
-		static const char letters[] = "GFRBSUT"; /* gather forward release backward reduce(S) update stats(T) */
+		static const char letters[] =
+			"GFRBSCHUT"; /* gather forward release backward reduce(S) combine share(H) update stats(T) */
 
 		at += (size_t)snprintf(out + at, cap - at, "%s%c%d", i ? " " : "", letters[rt->log[i].kind], rt->log[i].block);
 	}

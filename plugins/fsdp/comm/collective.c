@@ -613,29 +613,33 @@ static size_t piece_of(int64_t n, enum dn_type t)
 }
 
 /* Two sets of pieces: those that arrive now and those that arrive while they are summed, from every other rank. A sum has one,
- * and a place for itself. Where all passes through the host, that holds what goes out as well. */
+ * and a place for itself. Where all passes through the host, that holds what goes out as well. Of several kinds of operations one
+ * runs at a time, in the same memory. */
 static int channels_memory(const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out)
 {
-	size_t peers = (size_t)n->grid.shards - 1, world = n->grid.world > 1 ? (size_t)n->grid.world : 0;
+	size_t peers = (size_t)n->size - 1, all = peers ? (size_t)n->size : 0, sum, host;
 	size_t element = dn_type_bytes(n->wire.reduce);
 	struct fsdp_coll_memory m = { .piece_bytes = piece_of(n->reduce, n->wire.reduce) };
-	int err = stage(&m.device[FSDP_STAGE_REDUCE], 2 * peers, m.piece_bytes);
+	int err = stage(&m.device, 2 * peers, m.piece_bytes);
 
 	if (!err)
-		err = stage(&m.device[FSDP_STAGE_STATS], world, (size_t)n->stats * element);
-	if (!err)
-		err = stage(&m.device[FSDP_STAGE_EXCHANGE], world, (size_t)n->exchange * element);
+		err = stage(&sum, all, (size_t)n->exchange * element);
 	if (!err && !n->host_access) {
 		m.gather_piece_bytes = piece_of(n->gather, n->wire.gather);
-		err = stage(&m.host[FSDP_STAGE_GATHER], peers ? 2 * (peers + 1) : 0, m.gather_piece_bytes);
+		err = stage(&m.host, peers ? 2 * (peers + 1) : 0, m.gather_piece_bytes);
 		if (!err)
-			err = stage(&m.host[FSDP_STAGE_REDUCE], 4 * peers, m.piece_bytes);
-		m.host[FSDP_STAGE_STATS] = m.device[FSDP_STAGE_STATS];
-		m.host[FSDP_STAGE_EXCHANGE] = m.device[FSDP_STAGE_EXCHANGE];
+			err = stage(&host, 4 * peers, m.piece_bytes);
+		if (!err && m.host < host)
+			m.host = host;
+		if (!err && m.host < sum)
+			m.host = sum;
 	}
-	if (!err)
-		*out = m;
-	return err;
+	if (err)
+		return err;
+	if (m.device < sum)
+		m.device = sum;
+	*out = m;
+	return 0;
 }
 
 /* --- the table --- */

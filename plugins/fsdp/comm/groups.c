@@ -1,35 +1,36 @@
-/* The grid of ranks and its channels: one for each kind of collective, within the ranks of one copy or among all. */
+/* Groups of ranks and their channels: those that the plan asks for, one for each queue that a group works on. */
 #include <errno.h>
 #include "comm/mesh.h"
 
 #define FIRST_NUMBER 8 /* of in-process channels; those before are control's */
 
-static int open_channel(struct fsdp_mesh *m, struct fsdp_hub *hub, enum fsdp_stage s, int size, const int *members)
+static int open_channel(struct fsdp_mesh *m, int i, const struct fsdp_group *g, int *members)
 {
-	if (hub)
-		return fsdp_local_group(hub, m->rank, FIRST_NUMBER + (int)s, size, members, &m->channels[s]);
-	return fsdp_mpi_group(size, members, &m->channels[s]);
+	for (int k = 0; k < g->size; k++)
+		members[k] = fsdp_group_member(g, m->rank, k);
+	if (m->hub)
+		return fsdp_local_group(m->hub, m->rank, FIRST_NUMBER + i, g->size, members, &m->channels[i]);
+	return fsdp_mpi_group(g->size, members, &m->channels[i]);
 }
 
-int fsdp_groups_open(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards)
+int fsdp_groups_open(struct fsdp_mesh *m, int n, const struct fsdp_group *groups)
 {
-	int err = fsdp_grid_init(&m->grid, m->world, shards), *members;
+	int *members = dn_calloc((size_t)m->world, sizeof(*members)), err = 0;
 
-	if (err)
-		return err;
-	m->shard_rank = fsdp_shard_rank(&m->grid, m->rank);
-	m->replica_rank = fsdp_replica_rank(&m->grid, m->rank);
-	members = dn_calloc((size_t)m->world, sizeof(*members));
-	if (!members)
-		return -ENOMEM;
-	/* every rank makes all of them, in this order */
-	for (int s = 0; s < FSDP_STAGES && !err; s++) {
-		bool copy = s == FSDP_STAGE_GATHER || s == FSDP_STAGE_REDUCE;
-		int size = copy ? m->grid.shards : m->world, first = copy ? m->replica_rank * m->grid.shards : 0;
-
-		for (int i = 0; i < size; i++)
-			members[i] = first + i;
-		err = open_channel(m, hub, (enum fsdp_stage)s, size, members);
+	m->channels = dn_calloc((size_t)n, sizeof(struct fsdp_channel *));
+	if (!m->channels || !members)
+		err = -ENOMEM;
+	if (!err)
+		m->n_channels = n;
+	for (int i = 0; i < n && !err; i++) {
+		if (m->world % (groups[i].size * groups[i].stride))
+			err = dn_fail(-EINVAL,
+				      "start-up: groups of %d ranks, each %d after the one before, do not divide %d ranks",
+				      groups[i].size, groups[i].stride, m->world);
+		else
+			err = open_channel(m, i, &groups[i], members);
+		if (!err && !m->hub)
+			m->channels[i]->host = &m->host;
 	}
 	dn_free(members);
 	return err;
@@ -37,7 +38,9 @@ int fsdp_groups_open(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards)
 
 void fsdp_groups_close(struct fsdp_mesh *m)
 {
-	for (int s = 0; s < FSDP_STAGES; s++)
-		if (m->channels[s])
-			m->channels[s]->ops->destroy(m->channels[s]);
+	for (int i = 0; i < m->n_channels; i++)
+		if (m->channels[i])
+			m->channels[i]->ops->destroy(m->channels[i]);
+	dn_free(m->channels);
+	m->n_channels = 0;
 }

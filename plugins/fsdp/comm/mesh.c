@@ -103,7 +103,7 @@ static int watch_peers(struct fsdp_mesh *m)
 	return m->watch && m->host.board ? fsdp_watch_peers(m->watch, &m->host) : 0;
 }
 
-static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l, int shards)
+static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l)
 {
 	struct fsdp_channel *control = NULL, *roll = NULL;
 	int err = mpi_start();
@@ -129,8 +129,6 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l, int shards)
 		return -ENOMEM;
 	err = mpi_host(m);
 	if (!err)
-		err = fsdp_groups_open(m, NULL, shards);
-	if (!err)
 		err = fsdp_mpi_channel(&control);
 	if (!err)
 		err = fsdp_mpi_channel(&roll);
@@ -143,8 +141,6 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l, int shards)
 	if (err)
 		return err;
 	control->host = &m->host;
-	for (int s = 0; s < FSDP_STAGES; s++)
-		m->channels[s]->host = &m->host;
 	if (m->watch)
 		fsdp_watch_arrived(m->watch);
 	return 0;
@@ -152,11 +148,12 @@ static int mpi_mesh(struct fsdp_mesh *m, const struct dn_launch *l, int shards)
 
 /* --- in this process --- */
 
-static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards)
+static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub)
 {
 	struct fsdp_channel *control = NULL, *roll = NULL;
 	int err;
 
+	m->hub = hub;
 	err = fsdp_local_channel(hub, m->rank, 0, &control);
 	if (!err)
 		err = fsdp_local_channel(hub, m->rank, 1, &roll);
@@ -165,10 +162,10 @@ static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards)
 	if (err)
 		return err;
 	m->world = m->ranks_on_host = control->world;
-	return fsdp_groups_open(m, hub, shards);
+	return 0;
 }
 
-int fsdp_mesh_create_grid(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int shards, int64_t timeout_ms)
+int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms)
 {
 	struct fsdp_mesh *m = dn_zalloc(sizeof(*m));
 	int err;
@@ -178,7 +175,7 @@ int fsdp_mesh_create_grid(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank
 	m->rank = rank;
 	m->timeout_ms = timeout_ms;
 	m->late_status = 3;
-	err = local_mesh(m, hub, shards);
+	err = local_mesh(m, hub);
 	if (err) {
 		fsdp_mesh_destroy(m);
 		return err;
@@ -187,14 +184,9 @@ int fsdp_mesh_create_grid(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank
 	return 0;
 }
 
-int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms)
-{
-	return fsdp_mesh_create_grid(out, hub, rank, 0, timeout_ms);
-}
-
 /* --- both --- */
 
-int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int shards, int64_t timeout_ms)
+int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms)
 {
 	struct dn_launch l;
 	struct fsdp_mesh *m;
@@ -212,11 +204,12 @@ int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int shards, 
 	m->late_status = 3;
 	err = l.by ? fsdp_watch_start(&m->watch, &l, timeout_ms) : 0;
 	if (!err && t != FSDP_LOCAL && (l.by || t == FSDP_MPI)) {
-		err = mpi_mesh(m, &l, shards);
+		err = mpi_mesh(m, &l);
 	} else if (!err) {
 		err = fsdp_hub_create(&m->hub, 1);
+		m->owns_hub = !err;
 		if (!err)
-			err = local_mesh(m, m->hub, shards);
+			err = local_mesh(m, m->hub);
 		if (!err && m->watch)
 			fsdp_watch_arrived(m->watch);
 	}
@@ -248,7 +241,8 @@ void fsdp_mesh_destroy(struct fsdp_mesh *m)
 	fsdp_board_leave(m->host.board);
 	fsdp_watch_stop(m->watch);
 	fsdp_board_close(m->host.board);
-	fsdp_hub_destroy(m->hub);
+	if (m->owns_hub)
+		fsdp_hub_destroy(m->hub);
 	dn_free(m->host.pids);
 	dn_free(m);
 }

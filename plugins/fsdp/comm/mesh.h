@@ -12,11 +12,10 @@
 struct fsdp_mesh {
 	int rank, world, ranks_on_host;
 	bool mpi;	      /* started by us: to be ended by us */
-	struct fsdp_hub *hub; /* owned, of a single rank without MPI */
-	struct fsdp_grid grid;
-	int shard_rank, replica_rank;
-	struct fsdp_channel
-		*channels[FSDP_STAGES]; /* gather and reduce: of the ranks that share this one's copy; the others: of all */
+	struct fsdp_hub *hub; /* of ranks in one process; owned by a rank without a launcher, else borrowed; NULL with MPI */
+	bool owns_hub;
+	int n_channels;
+	struct fsdp_channel **channels; /* of the groups that the plan has asked for */
 	struct fsdp_control control;
 	struct fsdp_watch *watch; /* NULL without a launcher */
 	struct fsdp_host host;	  /* pids and board are owned */
@@ -25,15 +24,15 @@ struct fsdp_mesh {
 	int late_status; /* exit status when the end itself hangs */
 };
 
-/** fsdp_mesh_create() - one rank alone, or all that the launcher started (collective); @shards ranks share a copy, 0 = all */
-int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int shards, int64_t timeout_ms);
-/** fsdp_mesh_create_local() - rank @rank of @hub's ranks in this process, which all share one copy */
+/** fsdp_mesh_create() - one rank alone, or all that the launcher started (collective) */
+int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms);
+/** fsdp_mesh_create_local() - rank @rank of @hub's ranks in this process */
 int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms);
-/** fsdp_mesh_create_grid() - the same with @shards ranks a copy */
-int fsdp_mesh_create_grid(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int shards, int64_t timeout_ms);
 
 /* groups.c */
-int fsdp_groups_open(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards); /* hub NULL: over MPI, collective */
+/** fsdp_groups_open() - a channel for each of @groups; collective: every rank makes all of them, in this order, before the device
+ * carries out control operations. Once. */
+int fsdp_groups_open(struct fsdp_mesh *m, int n, const struct fsdp_group *groups);
 void fsdp_groups_close(struct fsdp_mesh *m);
 /** fsdp_mesh_destroy() - all streams that use the channels have ended; collective with MPI */
 void fsdp_mesh_destroy(struct fsdp_mesh *m);

@@ -154,11 +154,11 @@ static int use(struct check *c, const struct fsdp_op *op, struct fsdp_place x, b
 	return x.bytes ? touch(c, op, &c->queue[op->queue], &a) : 0;
 }
 
-static int use_staging(struct check *c, const struct fsdp_op *op, enum fsdp_stage s)
+static int use_staging(struct check *c, const struct fsdp_op *op)
 {
-	int err = use(c, op, fsdp_place_staging(c->p, s, false), true);
+	int lane = c->p->calls[op->call].lane, err = use(c, op, fsdp_place_staging(c->p, lane, false), true);
 
-	return err ? err : use(c, op, fsdp_place_staging(c->p, s, true), true);
+	return err ? err : use(c, op, fsdp_place_staging(c->p, lane, true), true);
 }
 
 /* In training a layer writes this microbatch's statistics; what has none reads its rolling ones, as all do in an evaluation. */
@@ -190,17 +190,51 @@ static int stats_accesses(struct check *c, const struct fsdp_op *op)
 	for (int k = 0; k < c->p->n_buffers && !err; k++)
 		if (c->p->buffers[k].stat >= 0)
 			err = use(c, op, fsdp_place_rolling(c->p, k), true);
-	return err ? err : use_staging(c, op, FSDP_STAGE_STATS);
+	return err ? err : use_staging(c, op);
 }
 
+/* The parts of ranks differ: each is taken for the whole that it is part of. */
 static int reduce_accesses(struct check *c, const struct fsdp_op *op)
 {
-	struct fsdp_place sum = fsdp_place_part(c->p, op->block, DN_GRAD);
-	int err = use(c, op, fsdp_place_grads(c->p, op->block), false);
+	bool in_place = c->p->calls[op->call].in_place;
+	int err = use(c, op, fsdp_place_grads(c->p, op->block), in_place);
 
 	if (!err)
-		err = use_staging(c, op, FSDP_STAGE_REDUCE);
-	return err ? err : use(c, op, sum, true);
+		err = use_staging(c, op);
+	return err || in_place ? err : use(c, op, fsdp_place_part(c->p, op->block, DN_GRAD), true);
+}
+
+static int combine_accesses(struct check *c, const struct fsdp_op *op)
+{
+	int err = c->p->calls[op->call].in_place ? 0 : use(c, op, fsdp_place_grads(c->p, op->block), false);
+
+	if (!err)
+		err = use_staging(c, op);
+	return err ? err : use(c, op, fsdp_place_part(c->p, op->block, DN_GRAD), true);
+}
+
+static int share_accesses(struct check *c, const struct fsdp_op *op)
+{
+	int err = use_staging(c, op);
+
+	return err ? err : use(c, op, fsdp_place_part(c->p, op->block, c->p->calls[op->call].sums ? DN_GRAD : DN_VALUE), true);
+}
+
+static int gather_accesses(struct check *c, const struct fsdp_op *op)
+{
+	bool kept = c->p->calls[op->call].kept;
+	int err = use(c, op, kept ? fsdp_place_kept(c->p, op->block) : fsdp_place_part(c->p, op->block, DN_VALUE), false);
+
+	if (!err)
+		err = use(c, op, fsdp_place_values(c->p, op->block), true);
+	return err ? err : use_staging(c, op);
+}
+
+static int release_accesses(struct check *c, const struct fsdp_op *op)
+{
+	int err = op->keeps ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+
+	return err || !op->keeps ? err : use(c, op, fsdp_place_kept(c->p, op->block), true);
 }
 
 static int update_accesses(struct check *c, const struct fsdp_op *op)
@@ -220,10 +254,7 @@ static int accesses(struct check *c, const struct fsdp_op *op)
 
 	switch (op->kind) {
 	case FSDP_GATHER:
-		err = use(c, op, fsdp_place_part(c->p, op->block, DN_VALUE), false);
-		if (!err)
-			err = use(c, op, fsdp_place_values(c->p, op->block), true);
-		return err ? err : use_staging(c, op, FSDP_STAGE_GATHER);
+		return gather_accesses(c, op);
 	case FSDP_FORWARD:
 		err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
 		if (!err)
@@ -236,33 +267,48 @@ static int accesses(struct check *c, const struct fsdp_op *op)
 		return err || !op->grads ? err : use(c, op, fsdp_place_grads(c->p, op->block), true);
 	case FSDP_REDUCE:
 		return reduce_accesses(c, op);
+	case FSDP_COMBINE:
+		return combine_accesses(c, op);
+	case FSDP_SHARE:
+		return share_accesses(c, op);
 	case FSDP_UPDATE:
 		return update_accesses(c, op);
 	case FSDP_STATS:
 		return stats_accesses(c, op);
 	case FSDP_EXCHANGE:
-		return use_staging(c, op, FSDP_STAGE_EXCHANGE);
+		return use_staging(c, op);
 	case FSDP_RELEASE:
+		return release_accesses(c, op);
 	case FSDP_OP_KINDS:
 		break;
 	}
 	return err;
 }
 
-/* --- sums: the first reduction of a step overwrites, the others add, and an update finds one --- */
+/* --- sums: the first of a step overwrites, the others add, and an update finds one --- */
+
+/* does @op make the sum of the microbatches: in the gradient at rest, or in the slot where all of them stay? */
+static bool makes_sum(const struct check *c, const struct fsdp_op *op)
+{
+	if (plan_sums_whole(c->p))
+		return op->kind == FSDP_BACKWARD && op->grads;
+	return (op->kind == FSDP_REDUCE || op->kind == FSDP_COMBINE) && !c->p->calls[op->call].in_place;
+}
 
 static void sums(struct check *c, const struct fsdp_op *op)
 {
 	const char *block = c->p->blocks[op->block].name;
 	char line[256] = "";
+	bool makes = makes_sum(c, op) && (op->part == 0 || op->kind != FSDP_BACKWARD);
 
-	if (op->kind == FSDP_REDUCE && op->acc != c->summed[op->block])
-		snprintf(line, sizeof(line), "grads: reduce of %s (run %d, micro %d) %s", block, c->run, op->micro,
+	if (makes && op->acc != c->summed[op->block])
+		snprintf(line, sizeof(line), "grads: %s of %s (run %d, micro %d) %s", fsdp_op_name(op->kind), block, c->run,
+			 op->micro,
 			 op->acc ? "adds to a sum that no microbatch of this step has begun"
 				 : "overwrites the sum of earlier microbatches");
 	if (op->kind == FSDP_UPDATE && !c->summed[op->block])
 		snprintf(line, sizeof(line), "grads: update of %s (run %d) before any reduction of this step", block, c->run);
-	if (op->kind == FSDP_REDUCE)
+	if (makes)
 		c->summed[op->block] = true;
 	if (*line)
 		say(c, line);
@@ -391,9 +437,9 @@ static int run_schedule(struct check *c, const struct fsdp_schedule *s)
 		barrier(c);
 	for (int i = 0; i < s->n_ops && !err; i++)
 		err = run_op(c, &s->ops[i]);
-	if (s->n_ops && (!push(c, &c->entries[FSDP_GATHERQ], FSDP_GATHERQ, c->n_done[FSDP_GATHERQ]) ||
-			 !push(c, &c->entries[FSDP_REDUCEQ], FSDP_REDUCEQ, c->n_done[FSDP_REDUCEQ])))
-		say(c, "more entries in flight than there is room for with the count of what was sent");
+	for (int q = FSDP_GATHERQ; q <= FSDP_REPLICAQ && s->n_ops; q++)
+		if (!push(c, &c->entries[q], q, c->n_done[q]))
+			say(c, "more entries in flight than there is room for with the count of what was sent");
 	if (repeat)
 		barrier(c);
 	return err;

@@ -62,6 +62,7 @@ static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 	b->first_gap = p->n_gaps;
 	b->grad_offset = -1;
 	b->slot = b->grad_slot = -1;
+	b->kept_offset = -1;
 	b->first_buffer = p->n_buffers;
 	n = dn_block_params(src, &first);
 	for (int k = first; k < first + n; k++) {
@@ -80,22 +81,32 @@ static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 		b->learns = b->learns || (net->opt.train && !prm->frozen);
 		end = at + prm->n;
 	}
-	b->padded = up(end, (int64_t)p->grid.shards * FSDP_ALIGN);
-	b->shard = b->padded / p->grid.shards;
-	b->gathered = b->n_tensors > 0;
+	b->padded = up(end, (int64_t)p->grid.world * FSDP_ALIGN);
+	b->gathered = b->n_tensors > 0 && !b->whole;
 	add_gap(p, b, end, b->padded);
+	b->shard = b->padded / b->shards.size;
+	b->part = b->cut_states ? b->shard / b->replicas.size : b->shard;
+	/* the sum over the copies is made in place, of parts of a shard, when they all want it or it is made once a step */
+	b->sum = b->cut_states && !plan_combines_last(p, b) ? b->part : b->shard;
 }
 
-/* Slots of consecutive owners differ, so that one block can be gathered beside another that is in use. */
-static int make_slots(struct fsdp_slot **out, int *n_out, int n_owners, int limit)
+/* In memory one after the other: shards of values, sums and parts of what learns. */
+static void lay_shards(struct fsdp_plan *p)
 {
-	int n = n_owners < limit ? n_owners : limit;
+	int64_t at = 0;
 
-	*out = dn_calloc((size_t)n, sizeof(**out));
-	if (!*out)
-		return -ENOMEM;
-	*n_out = n;
-	return 0;
+	for (int i = 0; i < p->n_blocks; i++) {
+		struct fsdp_block *b = &p->blocks[i];
+
+		b->shard_offset = at;
+		at += b->shard;
+		if (!b->learns)
+			continue;
+		b->grad_offset = p->n_grads;
+		p->n_grads += b->sum;
+		b->state_offset = p->n_parts;
+		p->n_parts += b->part;
+	}
 }
 
 static void widen(struct fsdp_slot *s, int64_t elements)
@@ -104,36 +115,64 @@ static void widen(struct fsdp_slot *s, int64_t elements)
 		s->elements = elements;
 }
 
-static void place_slots(struct fsdp_slot *s, int n)
+static int64_t place_slots(struct fsdp_slot *s, int n)
 {
-	for (int i = 1; i < n; i++)
-		s[i].offset = s[i - 1].offset + s[i - 1].elements;
+	int64_t at = 0;
+
+	for (int i = 0; i < n; i++) {
+		s[i].offset = at;
+		at += s[i].elements;
+	}
+	return at;
 }
 
+/* A ring, so that slots of consecutive owners differ and one block can be gathered beside another that is in use; blocks that stay
+ * have slots of their own behind it. */
 static int assign_slots(struct fsdp_plan *p)
 {
-	int n_gathered = 0, n_learning = 0, j = 0;
-	int err;
+	int n_ring = 0, n_alone = 0, ring, j = 0, alone = 0;
 
 	for (int i = 0; i < p->n_blocks; i++) {
-		n_gathered += p->blocks[i].gathered;
-		n_learning += p->blocks[i].learns;
+		n_ring += p->blocks[i].gathered && !p->blocks[i].stays;
+		n_alone += p->blocks[i].gathered && p->blocks[i].stays;
 	}
-	err = make_slots(&p->slots, &p->n_slots, n_gathered, p->opt.limit);
-	if (!err)
-		err = make_slots(&p->grad_slots, &p->n_grad_slots, n_learning, p->opt.grad_slots);
-	if (err)
-		return err;
+	ring = n_ring < p->opt.limit ? n_ring : p->opt.limit;
+	p->n_slots = ring + n_alone;
+	p->slots = dn_calloc((size_t)p->n_slots, sizeof(*p->slots));
+	if (!p->slots)
+		return -ENOMEM;
 	for (int i = 0; i < p->n_blocks; i++) {
 		struct fsdp_block *b = &p->blocks[i];
 
 		if (!b->gathered)
 			continue;
-		b->slot = j++ % p->n_slots;
+		b->slot = b->stays ? ring + alone++ : j++ % ring; /* one at least. NOLINT(clang-analyzer-core.DivideZero) */
 		widen(&p->slots[b->slot], b->padded);
 	}
-	j = 0;
-	for (int i = p->n_blocks - 1; i >= 0; i--) { /* the order in which gradients appear */
+	p->n_slots_end = place_slots(p->slots, p->n_slots);
+	return 0;
+}
+
+/* In the order in which gradients appear. */
+static int assign_grad_slots(struct fsdp_plan *p)
+{
+	int n = 0, j = 0, given = p->opt.grad_slots;
+
+	for (int i = 0; i < p->n_blocks; i++)
+		n += p->blocks[i].learns;
+	p->opt.grad_slots = given ? given : FSDP_GRAD_SLOTS;
+	p->n_grad_slots = n < p->opt.grad_slots ? n : p->opt.grad_slots;
+	if (plan_sums_whole(p)) { /* every block's gradient stays in its slot from one microbatch to the next */
+		if (given && given < n)
+			return dn_fail(-EINVAL,
+				       "plan: grad_slots is %d, but accumulate=%s wants one for each of the %d blocks that learn",
+				       given, fsdp_name_of(&fsdp_accumulates, p->opt.accumulate), n);
+		p->opt.grad_slots = p->n_grad_slots = n;
+	}
+	p->grad_slots = dn_calloc((size_t)p->n_grad_slots, sizeof(*p->grad_slots));
+	if (!p->grad_slots)
+		return -ENOMEM;
+	for (int i = p->n_blocks - 1; i >= 0; i--) {
 		struct fsdp_block *b = &p->blocks[i];
 
 		if (!b->learns)
@@ -141,7 +180,6 @@ static int assign_slots(struct fsdp_plan *p)
 		b->grad_slot = j++ % p->n_grad_slots; /* one at least: b learns. NOLINT(clang-analyzer-core.DivideZero) */
 		widen(&p->grad_slots[b->grad_slot], b->padded);
 	}
-	place_slots(p->slots, p->n_slots);
 	place_slots(p->grad_slots, p->n_grad_slots);
 	return 0;
 }
@@ -176,69 +214,145 @@ static int list_sums(struct fsdp_plan *p, const struct dn_net *net)
 	return 0;
 }
 
-static int add_call(struct fsdp_plan *p, enum fsdp_op_kind kind, int block, bool acc, int64_t n)
+/* where @group works on @queue: one lane, however many operations; their longest */
+static int lane_of(struct fsdp_plan *p, enum fsdp_queue queue, const struct fsdp_group *group)
 {
-	bool all = kind == FSDP_STATS || kind == FSDP_EXCHANGE;
-	uint64_t peers = (uint64_t)(all ? p->grid.world : p->grid.shards) - 1;
-	enum dn_type type = kind == FSDP_GATHER ? p->opt.wire.gather : p->opt.wire.reduce;
+	struct fsdp_group g = group->size == 1 ? (struct fsdp_group){ 1, 1 } : *group;
+	int i = 0;
 
-	p->calls[p->n_calls] = (struct fsdp_call){
-		.kind = kind,
-		.queue = kind == FSDP_GATHER	 ? FSDP_GATHERQ
-			 : kind == FSDP_EXCHANGE ? FSDP_EXCHANGEQ
-						 : FSDP_REDUCEQ,
-		.group = all ? FSDP_WORLD : FSDP_SHARD_GROUP,
-		.block = block,
-		.acc = acc,
-		.n = n,
-		.sent_bytes = peers * (uint64_t)n * dn_type_bytes(type),
-	};
+	while (i < p->n_lanes &&
+	       (p->lanes[i].queue != queue || p->lanes[i].group.size != g.size || p->lanes[i].group.stride != g.stride))
+		i++;
+	if (i == p->n_lanes)
+		p->lanes[p->n_lanes++] = (struct fsdp_lane){
+			.queue = queue,
+			.group = g,
+			.needs = { .size = g.size, .wire = p->opt.wire, .host_access = p->facts.host_access },
+		};
+	return i;
+}
+
+static int add_call(struct fsdp_plan *p, struct fsdp_call c, enum fsdp_queue queue, const struct fsdp_group *group)
+{
+	bool gather = c.kind == FSDP_GATHER || c.kind == FSDP_SHARE;
+	enum dn_type type = gather && !c.sums ? p->opt.wire.gather : p->opt.wire.reduce;
+	struct fsdp_coll_needs *needs;
+	int64_t *longest;
+
+	c.lane = lane_of(p, queue, group);
+	needs = &p->lanes[c.lane].needs;
+	c.sent_bytes = (uint64_t)(needs->size - 1) * (uint64_t)c.n * dn_type_bytes(type);
+	longest = gather ? &needs->gather : c.kind == FSDP_REDUCE || c.kind == FSDP_COMBINE ? &needs->reduce : &needs->exchange;
+	if (*longest < c.n)
+		*longest = c.n;
+	p->calls[p->n_calls] = c;
 	return p->n_calls++;
+}
+
+/* Where every rank has whole values, one reduction over all of them does. */
+static void reduce_calls(struct fsdp_plan *p, int i)
+{
+	struct fsdp_block *b = &p->blocks[i];
+	const struct fsdp_group all = { p->grid.world, 1 };
+	bool several = p->subdivisions > 1, last = plan_combines_last(p, b), two = b->shards.size > 1 && b->replicas.size > 1;
+	bool in_place = two && !last;
+
+	for (int k = 0; k < (several && !in_place && !plan_sums_whole(p) ? 2 : 1); k++)
+		b->reduce_call[k] = add_call(p,
+					     (struct fsdp_call){ .kind = FSDP_REDUCE,
+								 .block = i,
+								 .acc = k,
+								 .in_place = in_place,
+								 .n = two ? b->shard : b->padded / p->grid.world },
+					     FSDP_REDUCEQ, two ? &b->shards : &all);
+	for (int k = 0; two && k < (several && !last ? 2 : 1); k++)
+		b->combine_call[k] = add_call(
+			p,
+			(struct fsdp_call){
+				.kind = FSDP_COMBINE, .block = i, .acc = k, .in_place = last, .n = b->shard / b->replicas.size },
+			FSDP_REPLICAQ, &b->replicas);
+	if (b->replicas.size > 1)
+		b->share_call = add_call(
+			p,
+			(struct fsdp_call){
+				.kind = FSDP_SHARE, .block = i, .sums = !b->cut_states, .n = b->shard / b->replicas.size },
+			FSDP_REPLICAQ, &b->replicas);
 }
 
 static int list_calls(struct fsdp_plan *p)
 {
-	p->calls = dn_calloc(3 * (size_t)p->n_blocks + 1 + (size_t)p->n_sums, sizeof(*p->calls));
-	if (!p->calls)
+	const struct fsdp_group all = { p->grid.world, 1 };
+	const size_t most = 7 * (size_t)p->n_blocks + 1 + (size_t)p->n_sums;
+
+	p->calls = dn_calloc(most, sizeof(*p->calls));
+	p->lanes = dn_calloc(most, sizeof(*p->lanes));
+	if (!p->calls || !p->lanes)
 		return -ENOMEM;
 	for (int i = 0; i < p->n_blocks; i++) {
 		struct fsdp_block *b = &p->blocks[i];
 
-		b->gather_call = b->gathered ? add_call(p, FSDP_GATHER, i, false, b->shard) : -1;
+		b->gather_call = b->regather_call = b->share_call = -1;
 		for (int k = 0; k < 2; k++)
-			b->reduce_call[k] = b->learns && k < p->subdivisions ? add_call(p, FSDP_REDUCE, i, k, b->shard) : -1;
+			b->reduce_call[k] = b->combine_call[k] = -1;
+		if (b->gathered)
+			b->gather_call = add_call(p, (struct fsdp_call){ .kind = FSDP_GATHER, .block = i, .n = b->shard },
+						  FSDP_GATHERQ, &b->shards);
+		if (b->kept_offset >= 0)
+			b->regather_call = add_call(
+				p, (struct fsdp_call){ .kind = FSDP_GATHER, .block = i, .kept = true, .n = b->padded / b->keeps },
+				FSDP_GATHERQ, &(const struct fsdp_group){ b->keeps, 1 });
+		if (b->learns)
+			reduce_calls(p, i);
 	}
-	p->stats_call = p->n_stats ? add_call(p, FSDP_STATS, p->stats_block, false, p->n_stats) : -1;
-	for (int i = 0; i < p->n_sums; i++)
-		p->sums[i].call = add_call(p, FSDP_EXCHANGE, p->sums[i].block, false, p->sums[i].n);
+	p->stats_call = p->stats_lane = p->sums_lane = -1;
+	if (p->n_stats) {
+		p->stats_call = add_call(p, (struct fsdp_call){ .kind = FSDP_STATS, .block = p->stats_block, .n = p->n_stats },
+					 FSDP_REDUCEQ, &all);
+		p->stats_lane = p->calls[p->stats_call].lane;
+	}
+	for (int i = 0; i < p->n_sums; i++) {
+		p->sums[i].call =
+			add_call(p, (struct fsdp_call){ .kind = FSDP_EXCHANGE, .block = p->sums[i].block, .n = p->sums[i].n },
+				 FSDP_EXCHANGEQ, &all);
+		p->sums_lane = p->calls[p->sums[i].call].lane;
+	}
 	return 0;
 }
 
-/* What backward wants of each block, and which blocks are not released at the turn: the last owner of each
- * slot, when backward will read it. */
-static void turn(struct fsdp_plan *p, const struct dn_net *net)
+/* What backward wants of each block, and which blocks are not released at the turn: those that stay, and the last owner of each
+ * slot, when backward will read it. Of the others a part may stay. */
+static int turn(struct fsdp_plan *p, const struct dn_net *net)
 {
 	int first = net->opt.train ? dn_net_backward_first_block(net) : net->n_blocks;
-	int left = p->n_slots;
+	bool *seen = dn_zalloc((size_t)p->n_slots + 1);
 
+	if (!seen)
+		return -ENOMEM;
 	for (int i = p->n_blocks - 1; i >= 0; i--) {
 		struct fsdp_block *b = &p->blocks[i];
-		bool reads = false, in_time;
+		bool reads = false, in_time = b->gathered && !seen[b->slot];
 
-		in_time = b->gathered && left-- > 0;
+		if (b->gathered)
+			seen[b->slot] = true;
 		b->in_backward = i >= first;
 		for (int k = b->first; k <= b->last; k++)
 			reads = reads || (net->layers[k].wants_delta && net->layers[k].backward_reads_params);
-		reads = reads && b->in_backward && b->gathered;
+		b->backward_values = reads && b->in_backward && b->n_tensors > 0;
+		reads = b->backward_values && b->gathered;
 		b->resident = reads && in_time;
 		b->backward_gather = reads && !in_time;
+		if (b->backward_gather && b->keeps > 1) {
+			b->kept_offset = p->n_kept;
+			p->n_kept += b->padded / b->keeps;
+		}
 	}
+	dn_free(seen);
+	return 0;
 }
 
 int plan_layout(struct fsdp_plan *p, const struct dn_net *net)
 {
-	int64_t shard_at = 0, grad_at = 0;
-	int err;
+	int err = 0;
 
 	p->n_blocks = net->n_blocks;
 	p->n_params = net->n_params;
@@ -251,22 +365,18 @@ int plan_layout(struct fsdp_plan *p, const struct dn_net *net)
 	p->gaps = dn_calloc((size_t)net->n_params + (size_t)net->n_blocks, sizeof(*p->gaps));
 	if (!p->blocks || !p->tensors || !p->buffers || !p->tensor_of_param || !p->gaps)
 		return -ENOMEM;
-	for (int i = 0; i < p->n_blocks; i++) {
-		struct fsdp_block *b = &p->blocks[i];
-
+	err = plan_strategies(p, net);
+	for (int i = 0; i < p->n_blocks && !err; i++)
 		lay_block(p, net, i);
-		b->shard_offset = shard_at;
-		shard_at += b->shard;
-		if (!b->learns)
-			continue;
-		b->grad_offset = grad_at;
-		grad_at += b->shard;
-	}
-	p->n_grads = grad_at;
-	err = assign_slots(p);
 	if (err)
 		return err;
-	turn(p, net);
-	err = list_sums(p, net);
+	lay_shards(p);
+	err = assign_slots(p);
+	if (!err)
+		err = assign_grad_slots(p);
+	if (!err)
+		err = turn(p, net);
+	if (!err)
+		err = list_sums(p, net);
 	return err ? err : list_calls(p);
 }

@@ -6,9 +6,14 @@
 #include "plan/plan.h"
 
 static const struct fsdp_name strategies[] = {
-	{ "full", FSDP_FULL, false },	 { "grad_op", -1, true },     { "opt", -1, true },
-	{ "replicate", -1, true },	 { "hybrid_full", -1, true }, { "hybrid_grad_op", -1, true },
-	{ "hybrid_full_opt", -1, true }, { NULL, 0, false },
+	{ "full", FSDP_FULL, false },
+	{ "grad_op", FSDP_GRAD_OP, false },
+	{ "opt", FSDP_OPT, false },
+	{ "replicate", FSDP_REPLICATE, false },
+	{ "hybrid_full", FSDP_HYBRID_FULL, false },
+	{ "hybrid_grad_op", FSDP_HYBRID_GRAD_OP, false },
+	{ "hybrid_full_opt", FSDP_HYBRID_FULL_OPT, false },
+	{ NULL, 0, false },
 };
 
 static const struct fsdp_name layouts[] = {
@@ -25,9 +30,9 @@ static const struct fsdp_name prefetches[] = {
 
 static const struct fsdp_name accumulates[] = {
 	{ "sharded", FSDP_SHARDED_SUM, false },
-	{ "no_sync", -1, true },
-	{ "no_sync_keep", -1, true },
-	{ "hybrid_last", -1, true },
+	{ "no_sync", FSDP_NO_SYNC, false },
+	{ "no_sync_keep", FSDP_NO_SYNC_KEEP, false },
+	{ "hybrid_last", FSDP_HYBRID_LAST, false },
 	{ NULL, 0, false },
 };
 
@@ -41,8 +46,8 @@ static const struct fsdp_name loads[] = { { "each", false, false }, { "rank0", t
 const struct fsdp_names fsdp_strategies = { "strategy", strategies };
 const struct fsdp_names fsdp_layouts = { "layout", layouts };
 const struct fsdp_names fsdp_prefetches = { "prefetch", prefetches };
+const struct fsdp_names fsdp_accumulates = { "accumulate", accumulates };
 const struct fsdp_names fsdp_reductions = { "reduction", reductions };
-static const struct fsdp_names accumulate_names = { "accumulate", accumulates };
 static const struct fsdp_names nan_names = { "nan", nans };
 static const struct fsdp_names norm_names = { "batch_norm", norms };
 static const struct fsdp_names load_names = { "load", loads };
@@ -59,7 +64,7 @@ static const struct fsdp_names load_names = { "load", loads };
 CHECK_NAME(check_strategy, fsdp_strategies)
 CHECK_NAME(check_layout, fsdp_layouts)
 CHECK_NAME(check_prefetch, fsdp_prefetches)
-CHECK_NAME(check_accumulate, accumulate_names)
+CHECK_NAME(check_accumulate, fsdp_accumulates)
 CHECK_NAME(check_reduction, fsdp_reductions)
 CHECK_NAME(check_nan, nan_names)
 CHECK_NAME(check_batch_norm, norm_names)
@@ -73,6 +78,13 @@ static int check_blocks(const char *value, const char *where)
 	struct fsdp_policy p;
 
 	return fsdp_policy_parse(value, where, &p);
+}
+
+static int check_release(const char *value, const char *where)
+{
+	int stay;
+
+	return fsdp_release_parse(value, where, &stay);
 }
 
 /* N updates, or Nm minutes */
@@ -106,7 +118,16 @@ const struct dn_option fsdp_option_table[] = {
 	  .def = "full",
 	  .arg = "NAME",
 	  .check = check_strategy,
-	  .help = "full: values, gradients and optimizer state are sharded" },
+	  .help = "full: values, gradients and optimizer state are cut over all ranks; grad_op: the same, values stay gathered "
+		  "from forward to backward; opt: only gradients and state are cut; replicate: nothing is; hybrid_full, "
+		  "hybrid_grad_op, hybrid_full_opt: cut over shard ranks, with copies (the last: state over all). [block] may "
+		  "say its own" },
+	{ .key = "shard",
+	  .type = DN_OPT_INT,
+	  .min = 1,
+	  .max = 65536,
+	  .arg = "S",
+	  .help = "ranks that share a copy under hybrid strategies, a divisor of all below that (unset: the ranks of a host)" },
 	{ .key = "layout",
 	  .type = DN_OPT_STRING,
 	  .def = "flat",
@@ -122,11 +143,17 @@ const struct dn_option fsdp_option_table[] = {
 	  .help = "blocks gathered at a time, the one in use included; 1 = nothing overlaps" },
 	{ .key = "grad_slots",
 	  .type = DN_OPT_INT,
-	  .def = "2",
 	  .min = 1,
 	  .max = 1e6,
 	  .arg = "M",
-	  .help = "blocks whose full gradients exist at a time" },
+	  .help = "blocks whose full gradients exist at a time (unset: 2; with accumulate=no_sync and no_sync_keep: all)" },
+	{ .key = "release",
+	  .type = DN_OPT_STRING,
+	  .def = "1",
+	  .arg = "1|0|S'",
+	  .check = check_release,
+	  .help = "after forward a gathered block is released (1), stays (0), or a part of one in S', a divisor of its shards, "
+		  "stays and is gathered from fewer ranks for backward; the last ones stay in any case; [block] may say its own" },
 	{ .key = "prefetch",
 	  .type = DN_OPT_STRING,
 	  .def = "pre",
@@ -142,9 +169,10 @@ const struct dn_option fsdp_option_table[] = {
 	{ .key = "accumulate",
 	  .type = DN_OPT_STRING,
 	  .def = "sharded",
-	  .arg = "sharded",
+	  .arg = "HOW",
 	  .check = check_accumulate,
-	  .help = "sharded: every microbatch's gradient is reduced" },
+	  .help = "sharded: every microbatch's gradient is reduced over all ranks; hybrid_last: over the shards, and the step's "
+		  "sum over the copies; no_sync: the step's sum is, whole until then; no_sync_keep: and values stay gathered" },
 	{ .key = "wire",
 	  .type = DN_OPT_STRING,
 	  .def = "fp32",
@@ -226,8 +254,10 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		.policy_given = where && where[0] == '-',
 		.strategy = name_of_key(o, &fsdp_strategies),
 		.layout = name_of_key(o, &fsdp_layouts),
+		.shards = dn_options_text(o, "shard") ? (int)dn_options_int(o, "shard") : 0,
 		.limit = (int)dn_options_int(o, "limit"),
-		.grad_slots = (int)dn_options_int(o, "grad_slots"),
+		.grad_slots = dn_options_text(o, "grad_slots") ? (int)dn_options_int(o, "grad_slots") : 0,
+		.accumulate = name_of_key(o, &fsdp_accumulates),
 		.prefetch = name_of_key(o, &fsdp_prefetches),
 		.wire = { name_of_key(o, &fsdp_wire_types), name_of_key(o, &fsdp_reduce_types) },
 		.reduction = name_of_key(o, &fsdp_reductions),
@@ -237,6 +267,8 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 	};
 	int err = fsdp_policy_parse(dn_options_text(o, "blocks"), where ? where : "fsdp", &r.policy);
 
+	if (!err)
+		err = fsdp_release_parse(dn_options_text(o, "release"), "fsdp", &r.stay);
 	if (err)
 		return err;
 	r.depth = depth ? (int)dn_options_int(o, "depth") : r.limit > 1 ? 1 : 0;

@@ -16,8 +16,8 @@ struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bo
 
 	if (r == DN_MEM_BUFFERS && !host) /* the net may have more there */
 		return place(r, 0, p->n_rolling + p->n_stats);
-	for (int i = 0; i < FSDP_STAGES && r == DN_MEM_STAGING; i++)
-		x.bytes = host ? x.bytes + p->coll.host[i] : x.bytes - p->coll.host[i];
+	for (int i = 0; i < p->n_lanes && r == DN_MEM_STAGING; i++)
+		x.bytes = host ? x.bytes + p->lanes[i].memory.host : x.bytes - p->lanes[i].memory.host;
 	return x;
 }
 
@@ -31,16 +31,28 @@ struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_
 	if (!b->learns)
 		return nothing;
 	if (part == DN_GRAD)
-		return place(DN_MEM_GRADS, b->grad_offset, b->shard);
+		return place(DN_MEM_GRADS, b->grad_offset, b->sum);
 	if (state >= p->n_states)
 		return nothing;
-	return place(DN_MEM_OPTIMIZER, state * p->n_grads + b->grad_offset, b->shard); /* a plane for each state */
+	return place(DN_MEM_OPTIMIZER, state * p->n_parts + b->state_offset, b->part); /* a plane for each state */
+}
+
+struct fsdp_place fsdp_place_own(const struct fsdp_plan *p, int block, enum dn_part part, int rank)
+{
+	const struct fsdp_block *b = &p->blocks[block];
+	struct fsdp_place x = fsdp_place_part(p, block, part);
+
+	if (x.bytes == (size_t)b->part * sizeof(float))
+		return x;
+	return x.bytes ? fsdp_place_in_block(x, fsdp_group_rank(&b->replicas, rank) * b->part, b->part) : nothing;
 }
 
 struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block)
 {
 	const struct fsdp_block *b = &p->blocks[block];
 
+	if (b->whole)
+		return fsdp_place_part(p, block, DN_VALUE);
 	return b->slot < 0 ? nothing : place(DN_MEM_PARAM_SLOTS, p->slots[b->slot].offset, b->padded);
 }
 
@@ -49,6 +61,15 @@ struct fsdp_place fsdp_place_grads(const struct fsdp_plan *p, int block)
 	const struct fsdp_block *b = &p->blocks[block];
 
 	return b->grad_slot < 0 ? nothing : place(DN_MEM_GRAD_SLOTS, p->grad_slots[b->grad_slot].offset, b->padded);
+}
+
+struct fsdp_place fsdp_place_kept(const struct fsdp_plan *p, int block)
+{
+	const struct fsdp_block *b = &p->blocks[block];
+
+	if (b->kept_offset < 0)
+		return nothing;
+	return place(DN_MEM_PARAM_SLOTS, p->n_slots_end + b->kept_offset, b->padded / b->keeps);
 }
 
 struct fsdp_place fsdp_place_in_block(struct fsdp_place block, int64_t offset, int64_t n)
@@ -75,32 +96,34 @@ struct fsdp_place fsdp_place_stats(const struct fsdp_plan *p)
 	return place(DN_MEM_BUFFERS, p->n_rolling, p->n_stats);
 }
 
-struct fsdp_place fsdp_place_staging(const struct fsdp_plan *p, enum fsdp_stage s, bool host)
+struct fsdp_place fsdp_place_staging(const struct fsdp_plan *p, int lane, bool host)
 {
-	const size_t *bytes = host ? p->coll.host : p->coll.device;
-	struct fsdp_place x = { DN_MEM_STAGING, host, 0, bytes[s] };
+	struct fsdp_place x = { DN_MEM_STAGING, host, 0, 0 };
 
-	for (int i = 0; i < (int)s; i++)
-		x.from += bytes[i];
+	for (int i = 0; i <= lane; i++) {
+		x.from += x.bytes;
+		x.bytes = host ? p->lanes[i].memory.host : p->lanes[i].memory.device;
+	}
 	return x;
 }
 
-/* the last of as many equal parts as there are ranks */
-static struct fsdp_place last_part(const struct fsdp_plan *p, enum fsdp_stage s, int64_t n)
+/* behind what comes from the others */
+static struct fsdp_place sum_place(const struct fsdp_plan *p, int lane, int64_t n)
 {
-	struct fsdp_place x = fsdp_place_staging(p, s, false);
+	struct fsdp_place x = fsdp_place_staging(p, lane, false);
+	size_t bytes = (size_t)n * sizeof(float);
 
-	x.from += x.bytes - x.bytes / (size_t)p->grid.world;
-	x.bytes = (size_t)n * sizeof(float);
+	x.from += (size_t)(p->lanes[lane].group.size - 1) * dn_up(bytes, DN_ALIGN);
+	x.bytes = bytes;
 	return x;
 }
 
 struct fsdp_place fsdp_place_stats_sum(const struct fsdp_plan *p)
 {
-	return p->grid.world == 1 ? fsdp_place_stats(p) : last_part(p, FSDP_STAGE_STATS, p->n_stats);
+	return p->grid.world == 1 ? fsdp_place_stats(p) : sum_place(p, p->stats_lane, p->n_stats);
 }
 
 struct fsdp_place fsdp_place_sum(const struct fsdp_plan *p, int i)
 {
-	return last_part(p, FSDP_STAGE_EXCHANGE, p->sums[i].n);
+	return sum_place(p, p->sums_lane, p->sums[i].n);
 }

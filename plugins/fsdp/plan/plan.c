@@ -11,8 +11,9 @@
 const char *fsdp_op_name(enum fsdp_op_kind k)
 {
 	static const char *const names[] = {
-		[FSDP_GATHER] = "gather", [FSDP_FORWARD] = "forward", [FSDP_RELEASE] = "release", [FSDP_BACKWARD] = "backward",
-		[FSDP_REDUCE] = "reduce", [FSDP_UPDATE] = "update",   [FSDP_STATS] = "stats",	  [FSDP_EXCHANGE] = "exchange",
+		[FSDP_GATHER] = "gather", [FSDP_FORWARD] = "forward",	[FSDP_RELEASE] = "release", [FSDP_BACKWARD] = "backward",
+		[FSDP_REDUCE] = "reduce", [FSDP_COMBINE] = "combine",	[FSDP_SHARE] = "share",	    [FSDP_UPDATE] = "update",
+		[FSDP_STATS] = "stats",	  [FSDP_EXCHANGE] = "exchange",
 	};
 
 	return names[k];
@@ -21,10 +22,8 @@ const char *fsdp_op_name(enum fsdp_op_kind k)
 const char *fsdp_queue_name(enum fsdp_queue q)
 {
 	static const char *const names[] = {
-		[FSDP_COMPUTE] = "compute",
-		[FSDP_GATHERQ] = "gather",
-		[FSDP_REDUCEQ] = "reduce",
-		[FSDP_EXCHANGEQ] = "exchange",
+		[FSDP_COMPUTE] = "compute",  [FSDP_GATHERQ] = "gather",	    [FSDP_REDUCEQ] = "reduce",
+		[FSDP_REPLICAQ] = "replica", [FSDP_EXCHANGEQ] = "exchange",
 	};
 
 	return names[q];
@@ -43,30 +42,46 @@ void fsdp_plan_event_name(const struct fsdp_plan *p, int event, char *out, size_
 	snprintf(out, cap, "%s:%s", fsdp_op_name(kind), block < 0 ? "none" : p->blocks[block].name);
 }
 
-void fsdp_plan_tensor(const struct fsdp_plan *p, int t, int rank, int64_t *at, int64_t *n, int64_t *shard_at)
+void fsdp_plan_tensor(const struct fsdp_plan *p, int t, enum dn_part part, int rank, int64_t *at, int64_t *n, int64_t *from)
 {
 	const struct fsdp_tensor *x = &p->tensors[t];
-	int64_t shard = p->blocks[x->block].shard;
-	int64_t base = fsdp_shard_rank(&p->grid, rank) * shard, from = base, to = from + shard;
+	const struct fsdp_block *b = &p->blocks[x->block];
+	bool cut = part != DN_VALUE && b->cut_states;
+	int64_t place = fsdp_group_rank(&b->shards, rank) * b->shard; /* of what the rank owns, in the block's flat buffer */
+	int64_t begin, end;
 
-	if (from < x->offset)
-		from = x->offset;
-	if (to > x->offset + x->n)
-		to = x->offset + x->n;
-	if (from >= to) {
-		*at = *n = *shard_at = 0;
+	if (cut)
+		place += fsdp_group_rank(&b->replicas, rank) * b->part;
+	begin = x->offset > place ? x->offset : place;
+	end = place + (cut ? b->part : b->shard);
+	if (end > x->offset + x->n)
+		end = x->offset + x->n;
+	if (begin >= end) {
+		*at = *n = *from = 0;
 		return;
 	}
-	*at = from - x->offset;
-	*n = to - from;
-	*shard_at = from - base;
+	*at = begin - x->offset;
+	*n = end - begin;
+	*from = begin - place;
+	if (part == DN_GRAD && cut && b->sum == b->shard) /* its part lies where the shard's lies */
+		*from += fsdp_group_rank(&b->replicas, rank) * b->part;
+}
+
+bool fsdp_plan_first(const struct fsdp_plan *p, int block, enum dn_part part, int rank)
+{
+	const struct fsdp_block *b = &p->blocks[block];
+
+	return (part != DN_VALUE && b->cut_states) || fsdp_group_rank(&b->replicas, rank) == 0;
 }
 
 bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank)
 {
+	int block = param->block->index;
+	const struct fsdp_block *b = &p->blocks[block];
+
 	if (param->role == DN_BUFFER)
 		return rank == 0;
-	return fsdp_replica_rank(&p->grid, rank) == 0;
+	return (part != DN_VALUE && b->cut_states) || fsdp_group_rank(&b->replicas, rank) == block % b->replicas.size;
 }
 
 /* --- bytes --- */
@@ -86,22 +101,11 @@ static int add_bytes(size_t *to, int64_t n, size_t size)
 
 static int staging(struct fsdp_plan *p)
 {
-	struct fsdp_coll_needs n = {
-		.grid = p->grid, .wire = p->opt.wire, .stats = p->n_stats, .host_access = p->facts.host_access
-	};
+	int err = 0;
 
-	for (int i = 0; i < p->n_blocks; i++) {
-		const struct fsdp_block *b = &p->blocks[i];
-
-		if (b->gathered && b->shard > n.gather)
-			n.gather = b->shard;
-		if (b->learns && b->shard > n.reduce)
-			n.reduce = b->shard;
-	}
-	for (int i = 0; i < p->n_sums; i++)
-		if (p->sums[i].n > n.exchange)
-			n.exchange = p->sums[i].n;
-	return fsdp_coll_memory(p->collectives, &n, &p->coll);
+	for (int i = 0; i < p->n_lanes && !err; i++)
+		err = fsdp_coll_memory(p->collectives, &p->lanes[i].needs, &p->lanes[i].memory);
+	return err;
 }
 
 static int slot_bytes(size_t *to, const struct fsdp_slot *s, int n)
@@ -145,6 +149,8 @@ static int regions(struct fsdp_plan *p, const struct dn_net *net)
 	if (!err)
 		err = slot_bytes(&bytes[DN_MEM_PARAM_SLOTS], p->slots, p->n_slots);
 	if (!err)
+		err = add_bytes(&bytes[DN_MEM_PARAM_SLOTS], p->n_kept, sizeof(float));
+	if (!err)
 		err = slot_bytes(&bytes[DN_MEM_GRAD_SLOTS], p->grad_slots, p->n_grad_slots);
 	if (!err && net->opt.train)
 		err = dn_loop_input_bytes(net, &ring);
@@ -153,10 +159,10 @@ static int regions(struct fsdp_plan *p, const struct dn_net *net)
 	if (!err)
 		err = add_bytes(&bytes[DN_MEM_ACTIVATIONS], 1, ring);
 	bytes[DN_MEM_WORKSPACE] = net->workspace_bytes;
-	for (int k = 0; k < FSDP_STAGES && !err; k++) {
-		err = place_bytes(p, fsdp_place_staging(p, (enum fsdp_stage)k, false));
+	for (int k = 0; k < p->n_lanes && !err; k++) {
+		err = place_bytes(p, fsdp_place_staging(p, k, false));
 		if (!err)
-			err = place_bytes(p, fsdp_place_staging(p, (enum fsdp_stage)k, true));
+			err = place_bytes(p, fsdp_place_staging(p, k, true));
 	}
 	if (!err)
 		err = add_bytes(&bytes[DN_MEM_BUFFERS], p->n_rolling, sizeof(float));
@@ -173,20 +179,20 @@ static int regions(struct fsdp_plan *p, const struct dn_net *net)
 	return err;
 }
 
-/* Sent per rank and step (inference: and pass): all but the rank's own part of each padded block. */
+/* Sent per rank and step (inference: and pass): values on their way, and gradients. */
 static void traffic(struct fsdp_plan *p)
 {
 	const struct fsdp_schedule *s = p->step.n_ops ? &p->step : &p->eval;
 
 	for (int i = 0; i < s->n_ops; i++) {
 		const struct fsdp_op *op = &s->ops[i];
-		uint64_t bytes = op->call < 0 ? 0 : p->calls[op->call].sent_bytes;
+		const struct fsdp_call *c = op->call < 0 ? NULL : &p->calls[op->call];
 
-		if (op->kind == FSDP_GATHER) {
-			p->gather_bytes += bytes;
+		if (c && fsdp_call_gathers(c)) {
+			p->gather_bytes += c->sent_bytes;
 			p->gather_calls++;
-		} else if (op->kind == FSDP_REDUCE) {
-			p->reduce_bytes += bytes;
+		} else if (c && fsdp_call_reduces(c)) {
+			p->reduce_bytes += c->sent_bytes;
 			p->reduce_calls++;
 		}
 	}
@@ -197,16 +203,23 @@ static void traffic(struct fsdp_plan *p)
 static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct dn_net *net)
 {
 	int err = dn_buf_printf(
-		t, "fsdp 2 strategy %s layout %s align %d world %d shards %d replicas %d subdivisions %lld states %d\n",
+		t,
+		"fsdp 3 strategy %s layout %s align %d world %d shards %d replicas %d subdivisions %lld states %d accumulate %s\n",
 		fsdp_name_of(&fsdp_strategies, p->opt.strategy), fsdp_name_of(&fsdp_layouts, p->opt.layout), FSDP_ALIGN,
-		p->grid.world, p->grid.shards, p->grid.replicas, (long long)p->subdivisions, p->n_states);
+		p->grid.world, p->grid.shards, p->grid.replicas, (long long)p->subdivisions, p->n_states,
+		fsdp_name_of(&fsdp_accumulates, p->opt.accumulate));
 
 	for (int i = 0; i < p->n_blocks && !err; i++) {
 		const struct fsdp_block *b = &p->blocks[i];
 
-		err = dn_buf_printf(t, "block %s %d-%d padded %lld shard %lld at %lld grad %lld slot %d %d\n", b->name, b->first,
-				    b->last, (long long)b->padded, (long long)b->shard, (long long)b->shard_offset,
-				    (long long)b->grad_offset, b->slot, b->grad_slot);
+		err = dn_buf_printf(
+			t,
+			"block %s %d-%d %s of %d %d padded %lld shard %lld at %lld sum %lld at %lld part %lld at %lld slot "
+			"%d %d kept %lld of %d\n",
+			b->name, b->first, b->last, fsdp_name_of(&fsdp_strategies, (int)b->strategy), b->shards.size,
+			b->replicas.size, (long long)b->padded, (long long)b->shard, (long long)b->shard_offset,
+			(long long)b->sum, (long long)b->grad_offset, (long long)b->part, (long long)b->state_offset, b->slot,
+			b->grad_slot, (long long)b->kept_offset, b->keeps);
 		for (int k = b->first_tensor; k < b->first_tensor + b->n_tensors && !err; k++)
 			err = dn_buf_printf(t, "tensor %s %lld at %lld\n", net->params[p->tensors[k].param]->name,
 					    (long long)p->tensors[k].n, (long long)p->tensors[k].offset);
@@ -225,18 +238,21 @@ static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct
 
 static int hash_calls(struct dn_buf *t, const struct fsdp_plan *p)
 {
-	int err = dn_buf_printf(t, "collectives %s gather %s reduce %s %s piece %zu\n", p->collectives,
-				fsdp_name_of(&fsdp_wire_types, p->opt.wire.gather),
-				fsdp_name_of(&fsdp_reduce_types, p->opt.wire.reduce),
-				fsdp_name_of(&fsdp_reductions, p->opt.reduction), p->coll.piece_bytes);
+	int err = dn_buf_printf(
+		t, "collectives %s gather %s reduce %s %s\n", p->collectives, fsdp_name_of(&fsdp_wire_types, p->opt.wire.gather),
+		fsdp_name_of(&fsdp_reduce_types, p->opt.wire.reduce), fsdp_name_of(&fsdp_reductions, p->opt.reduction));
+
+	for (int i = 0; i < p->n_lanes && !err; i++)
+		err = dn_buf_printf(t, "lane %d of %d by %d piece %zu\n", p->lanes[i].queue, p->lanes[i].group.size,
+				    p->lanes[i].group.stride, p->lanes[i].memory.piece_bytes);
 
 	for (int i = 0; i < p->n_sums && !err; i++)
 		err = dn_buf_printf(t, "sum %d %d %lld\n", p->sums[i].layer, p->sums[i].backward, (long long)p->sums[i].n);
 	for (int i = 0; i < p->n_calls && !err; i++) {
 		const struct fsdp_call *c = &p->calls[i];
 
-		err = dn_buf_printf(t, "call %d %d %d %d %d %lld %llu\n", c->kind, c->queue, c->group, c->block, c->acc,
-				    (long long)c->n, (unsigned long long)c->sent_bytes);
+		err = dn_buf_printf(t, "call %d %d %d %d%d%d%d %lld %llu\n", c->kind, c->lane, c->block, c->acc, c->in_place,
+				    c->kept, c->sums, (long long)c->n, (unsigned long long)c->sent_bytes);
 	}
 	return err;
 }
@@ -248,9 +264,9 @@ static int hash_schedule(struct dn_buf *t, const struct fsdp_schedule *s, const 
 	for (int i = 0; i < s->n_ops && !err; i++) {
 		const struct fsdp_op *op = &s->ops[i];
 
-		err = dn_buf_printf(t, "%d %d %d %d %d%d%d%d%d %d %d %d %d %d", op->kind, op->queue, op->block, op->micro,
-				    op->window, op->backward, op->values, op->grads, op->acc, op->part, op->gives, op->takes,
-				    op->call, op->records);
+		err = dn_buf_printf(t, "%d %d %d %d %d%d%d%d%d%d%d %d %d %d %d %d", op->kind, op->queue, op->block, op->micro,
+				    op->window, op->backward, op->values, op->grads, op->stays, op->acc, op->keeps, op->part,
+				    op->gives, op->takes, op->call, op->records);
 		for (int k = 0; k < op->n_waits && !err; k++)
 			err = dn_buf_printf(t, " %d", op->waits[k]);
 		if (!err)
@@ -283,19 +299,18 @@ static int hash(struct fsdp_plan *p, const struct dn_net *net)
 
 static int check_arguments(const struct dn_net *net, const struct fsdp_options *o, int world, struct fsdp_grid *g)
 {
-	int err = fsdp_grid_init(g, world, o->shards);
+	int err = fsdp_grid_init(g, world, 0);
 
 	if (err)
 		return err;
-	if (net->opt.train && g->replicas > 1)
-		return dn_fail(-EINVAL, "plan: %d replicas of %d shards: this version trains one copy of the model state only",
-			       g->replicas, g->shards);
 	if (net->opt.world != world)
 		return dn_fail(-EINVAL, "plan: for %d ranks, but the net was built for %d", world, net->opt.world);
 	if (!dn_type_bytes(o->wire.gather) || !dn_type_bytes(o->wire.reduce))
 		return dn_fail(-EINVAL, "plan: no element type for gathers or reductions");
-	if (o->limit < 1 || o->grad_slots < 1)
+	if (o->limit < 1 || o->grad_slots < 0)
 		return dn_fail(-EINVAL, "plan: limit is %d and grad_slots %d, both must be at least 1", o->limit, o->grad_slots);
+	if (o->stay < 0)
+		return dn_fail(-EINVAL, "plan: of one part in %d nothing can stay", o->stay);
 	if (o->depth < 0 || o->depth > o->limit - 1)
 		return dn_fail(-EINVAL, "plan: depth is %d, must be from 0 to limit - 1 = %d", o->depth, o->limit - 1);
 	return 0;
@@ -346,6 +361,7 @@ void fsdp_plan_destroy(struct fsdp_plan *p)
 	dn_free(p->tensors);
 	dn_free(p->buffers);
 	dn_free(p->calls);
+	dn_free(p->lanes);
 	dn_free(p->sums);
 	dn_free(p->event_records);
 	dn_free(p->gaps);

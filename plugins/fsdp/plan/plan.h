@@ -8,15 +8,31 @@
 #include "wire.h"
 
 #define FSDP_ALIGN 16 /* elements: every tensor in a block and every shard start on DN_ALIGN bytes */
-#define FSDP_MAX_WAITS 6
+#define FSDP_MAX_WAITS 8
+#define FSDP_GRAD_SLOTS 2 /* when nothing else is said */
 
-enum fsdp_strategy { FSDP_FULL };
+/* What is cut over whom. Values at rest are cut over a copy's shards, and whole where that is one rank; gradients are cut as
+ * states are. See strategy.c. */
+enum fsdp_strategy {
+	FSDP_FULL,
+	FSDP_GRAD_OP,
+	FSDP_OPT,
+	FSDP_REPLICATE,
+	FSDP_HYBRID_FULL,
+	FSDP_HYBRID_GRAD_OP,
+	FSDP_HYBRID_FULL_OPT,
+};
 enum fsdp_layout { FSDP_FLAT };
 enum fsdp_prefetch { FSDP_PRE, FSDP_POST, FSDP_NONE };
-enum fsdp_accumulate { FSDP_SHARDED_SUM };
+enum fsdp_accumulate {
+	FSDP_SHARDED_SUM,  /* every microbatch's gradient is reduced over all ranks, */
+	FSDP_HYBRID_LAST,  /* over a copy's shards, and the step's sum over the copies; */
+	FSDP_NO_SYNC,	   /* the step's sum is, whole until then */
+	FSDP_NO_SYNC_KEEP, /* the same, and values stay gathered until then */
+};
 enum fsdp_reduction { FSDP_TREE };
 
-extern const struct fsdp_names fsdp_strategies, fsdp_layouts, fsdp_prefetches, fsdp_reductions;
+extern const struct fsdp_names fsdp_strategies, fsdp_layouts, fsdp_prefetches, fsdp_accumulates, fsdp_reductions;
 
 /* clang-format off */
 /* X(enum, name or how it begins, what follows) of blocks= */
@@ -43,12 +59,15 @@ struct fsdp_policy { /* where blocks start; texts are borrowed from the option *
 
 struct fsdp_options { /* [fsdp], resolved */
 	struct fsdp_policy policy;
-	bool policy_given; /* on the command line: wins over markers */
-	enum fsdp_strategy strategy;
+	bool policy_given;	     /* on the command line: wins over markers */
+	enum fsdp_strategy strategy; /* likewise release: a [block] may say its own */
 	enum fsdp_layout layout;
-	int shards;	/* ranks that share one copy; 0 = all */
-	int limit;	/* parameter slots K */
-	int grad_slots; /* M */
+	int shards;	   /* ranks that share one copy under hybrid strategies; 0 = not given */
+	int ranks_on_host; /* what hybrid strategies take then; 0 = unknown */
+	int limit;	   /* parameter slots K */
+	int grad_slots;	   /* M; 0: as many as accumulate wants */
+	int stay;	   /* after forward: 0 nothing (release=1), 1 all (release=0), s' > 1: one part in s' */
+	enum fsdp_accumulate accumulate;
 	enum fsdp_prefetch prefetch;
 	int depth; /* blocks ahead, <= limit - 1 */
 	struct fsdp_wire wire;
@@ -83,13 +102,25 @@ struct fsdp_block {
 	int first_tensor, n_tensors; /* in plan->tensors */
 	int first_buffer, n_buffers; /* in plan->buffers */
 	int first_gap, n_gaps;	     /* in plan->gaps */
+	enum fsdp_strategy strategy;
+	struct fsdp_group shards;    /* S ranks that values are cut over, neighbours, */
+	struct fsdp_group replicas;  /* R = world / S ranks that have the same */
 	int64_t params;		     /* trained elements, without padding */
-	int64_t padded;		     /* T = up(end of the last tensor, shards * FSDP_ALIGN); 0 without trained params */
-	int64_t shard;		     /* L = T / shards */
+	int64_t padded;		     /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
+	int64_t shard;		     /* L = T / S: of values at rest */
+	int64_t part;		     /* what a rank updates, of its shard: all of it, or one in R, cut_states */
+	int64_t sum;		     /* elements of the gradient at rest: part, or what holds it */
 	int64_t shard_offset;	     /* of this block's shard among all (elements; the same on all ranks) */
-	int64_t grad_offset;	     /* of this block's shard among those that learn; -1 when nothing in it learns */
-	bool gathered;		     /* has trained params: gathered before forward */
+	int64_t grad_offset;	     /* of its sum among those of blocks that learn; -1 when nothing in it learns */
+	int64_t state_offset;	     /* of its part among them, in each plane of states */
+	int64_t kept_offset;	     /* of the part that stays after forward, -1 = none does; in its region behind the slots */
+	int keeps;		     /* s' > 1: one in s' stays then */
+	bool whole;		     /* values are not cut: they lie at rest as they are used, and are never gathered */
+	bool cut_states;	     /* over replicas, too */
+	bool gathered;		     /* has trained params, cut: gathered before forward */
 	bool learns;		     /* has a gradient: reduced and updated */
+	bool stays;		     /* not released after forward for its own sake: the slot is its alone */
+	bool backward_values;	     /* backward reads its values */
 	bool backward_gather;	     /* gathered again for backward (not resident at the turn, values are read) */
 	bool resident;		     /* stays gathered at the turn */
 	bool has_stats;		     /* has BUFFER params with a statistic */
@@ -97,7 +128,10 @@ struct fsdp_block {
 	int slot, grad_slot;	     /* -1 = none */
 	int first_sum[2], n_sums[2]; /* in plan->sums: of its layers' forward [0] and backward [1] */
 	int gather_call;	     /* in plan->calls, -1 = none; likewise: */
+	int regather_call;	     /* before backward, of the parts that stayed */
 	int reduce_call[2];	     /* of the first microbatch, which overwrites the sum, and of the others, which add to it */
+	int combine_call[2];	     /* over the replicas, likewise */
+	int share_call;		     /* among the replicas: sums before the update, or values behind it */
 };
 
 struct fsdp_sum { /* over all ranks, asked for by a layer within its forward or backward */
@@ -112,25 +146,45 @@ enum fsdp_op_kind {
 	FSDP_FORWARD,
 	FSDP_RELEASE,
 	FSDP_BACKWARD,
-	FSDP_REDUCE,
+	FSDP_REDUCE,  /* over the shards of a copy; over all ranks where every rank has whole values */
+	FSDP_COMBINE, /* what that left, over the replicas */
+	FSDP_SHARE,   /* each replica's part, to all replicas */
 	FSDP_UPDATE,
 	FSDP_STATS,
 	FSDP_EXCHANGE,
 	FSDP_OP_KINDS
 };
-enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_EXCHANGEQ, FSDP_QUEUES };
-enum fsdp_group { FSDP_SHARD_GROUP, FSDP_WORLD }; /* who takes part: the ranks that share one copy, or all */
+enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_REPLICAQ, FSDP_EXCHANGEQ, FSDP_QUEUES };
+
+struct fsdp_lane { /* what a group does on a queue: a channel and staging of its own, one operation at a time */
+	enum fsdp_queue queue;
+	struct fsdp_group group;
+	struct fsdp_coll_needs needs;
+	struct fsdp_coll_memory memory;
+};
 
 /* A collective as it is prepared before the first step. Nothing in it changes afterwards: operations in flight share it. */
 struct fsdp_call {
-	enum fsdp_op_kind kind; /* gather, reduce, stats, exchange */
-	enum fsdp_queue queue;
-	enum fsdp_group group;
+	enum fsdp_op_kind kind; /* gather, reduce, combine, share, stats, exchange */
+	int lane;		/* in plan->lanes */
 	int block;
-	bool acc;	     /* reduce: adds to the sum */
+	bool acc;	     /* reduce, combine: adds to the sum */
+	bool in_place;	     /* the sum lies where this rank's part was: reduce: in the gradient slot; combine: at rest */
+	bool kept;	     /* gather: of the parts that stayed */
+	bool sums;	     /* share: of gradients, not of values */
 	int64_t n;	     /* elements: of a rank's part, or of the vector that is summed */
 	uint64_t sent_bytes; /* by each rank */
 };
+
+/* values on their way; gradients */
+static inline bool fsdp_call_gathers(const struct fsdp_call *c)
+{
+	return c->kind == FSDP_GATHER || (c->kind == FSDP_SHARE && !c->sums);
+}
+static inline bool fsdp_call_reduces(const struct fsdp_call *c)
+{
+	return c->kind == FSDP_REDUCE || c->kind == FSDP_COMBINE || (c->kind == FSDP_SHARE && c->sums);
+}
 
 /* Events are named op:block; number = kind * n_blocks + block (stats: block 0's number, named after
  * stats_block). A wait means the latest record in host order, which is the order of the ops array; never recorded = complete.
@@ -146,9 +200,11 @@ struct fsdp_op {
 	int gives; /* forward, backward: in plan->sums, what its layers hand over at the end; exchange: what is summed; -1 = none */
 	int takes;   /* forward, backward: the sum that they go on with; -1 = none */
 	bool values; /* forward, backward: the block's params point into its slot meanwhile */
-	bool grads;  /* backward: its gradients point into its gradient slot from here to the reduction */
-	bool acc;    /* reduce: adds to the sum of earlier microbatches, else overwrites it */
-	int call;    /* gather, reduce, stats, exchange: in plan->calls; else -1 */
+	bool grads;  /* backward: its gradients point into its gradient slot from here to the reduction, */
+	bool stays;  /* which does not follow: they stay there for the next microbatch to add to */
+	bool acc;    /* backward, reduce, combine: adds to the sum of earlier microbatches, else overwrites it */
+	bool keeps;  /* release: a part stays */
+	int call;    /* of a collective, in plan->calls; else -1 */
 	int n_waits;
 	int waits[FSDP_MAX_WAITS]; /* event numbers */
 	int records;		   /* event number, -1 = none */
@@ -185,7 +241,13 @@ struct fsdp_plan {
 	struct fsdp_slot *slots, *grad_slots;
 	int64_t subdivisions;
 	int n_states;
-	int64_t n_grads; /* elements of the shards of all blocks that learn */
+	int64_t n_grads;     /* elements of the sums of all blocks that learn, */
+	int64_t n_parts;     /* of what a rank updates of them */
+	int64_t n_slots_end; /* elements of all slots; parts that stay lie behind */
+	int64_t n_kept;
+	int n_lanes;
+	struct fsdp_lane *lanes;
+	int stats_lane, sums_lane; /* -1 = none */
 	int n_sums;
 	struct fsdp_sum *sums; /* none of a single rank */
 	int n_calls;
@@ -196,11 +258,10 @@ struct fsdp_plan {
 	/* one forward pass that computes what a training pass does and teaches nobody (DN_REPEAT); the host waits for all queues
 	 * before and after it. Empty in inference. */
 	struct fsdp_schedule repeat;
-	int64_t n_rolling;	      /* elements of all rolling statistics, padding included */
-	int64_t n_stats;	      /* elements of all statistics, padding included, summed over ranks as one vector */
-	int stats_block;	      /* last block with statistics, -1 = none */
-	const char *collectives;      /* name of the table that carries them out */
-	struct fsdp_coll_memory coll; /* what that wants */
+	int64_t n_rolling;	 /* elements of all rolling statistics, padding included */
+	int64_t n_stats;	 /* elements of all statistics, padding included, summed over ranks as one vector */
+	int stats_block;	 /* last block with statistics, -1 = none */
+	const char *collectives; /* name of the table that carries them out */
 	int queue_entries
 		[FSDP_QUEUES]; /* waits, operations and records in flight on each queue at most; compute: without layers' ops */
 	int *event_records;    /* [FSDP_OP_KINDS * n_blocks] records of each event in flight at most */
@@ -232,11 +293,23 @@ int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o);
 int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const struct fsdp_options *o, int world);
 void fsdp_plan_destroy(struct fsdp_plan *p);
 
-/** fsdp_plan_tensor() - the part of tensor @t that @rank (of the world) owns: elements [*at, *at + *n) of the tensor, at *shard_at
- * in the block's shard; *n 0 = nothing */
-void fsdp_plan_tensor(const struct fsdp_plan *p, int t, int rank, int64_t *at, int64_t *n, int64_t *shard_at);
-/** fsdp_plan_writes() - does @rank write its elements of @p's @part into a checkpoint? Of the ranks that own the same, one does. */
+/** fsdp_plan_tensor() - what @rank (of the world) owns of @part of tensor @t: elements [*at, *at + *n) of the tensor, which lie
+ * *from elements behind the beginning of fsdp_place_part(); *n 0 = nothing */
+void fsdp_plan_tensor(const struct fsdp_plan *p, int t, enum dn_part part, int rank, int64_t *at, int64_t *n, int64_t *from);
+/** fsdp_plan_first() - is @rank the first of the ranks that own the same of @block's @part? */
+bool fsdp_plan_first(const struct fsdp_plan *p, int block, enum dn_part part, int rank);
+/** fsdp_plan_writes() - does @rank write its elements of @p's @part into a checkpoint? Of the ranks that own the same, one does;
+ * which one changes from block to block. */
 bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank);
+
+/* strategy.c */
+/** fsdp_release_parse() - a value of release= as what stays; which divisors fit depends on the block's strategy */
+int fsdp_release_parse(const char *value, const char *where, int *stay);
+/** fsdp_strategy_grid() - the mesh of hybrid strategies among the options; 1 x world without any */
+int fsdp_strategy_grid(const struct fsdp_options *o, int world, struct fsdp_grid *out);
+bool fsdp_strategy_hybrid(enum fsdp_strategy s);
+/** fsdp_strategy_cut() - groups of @b by @b->strategy, and what they cut */
+void fsdp_strategy_cut(const struct fsdp_grid *mesh, struct fsdp_block *b);
 
 /* place.c: where bytes lie. The only word on it: the run takes memory by it, the check proves it, the outputs print it. */
 struct fsdp_place {
@@ -246,11 +319,16 @@ struct fsdp_place {
 };
 /** fsdp_place_all() - the region as the store takes it: of the device, or pinned memory of the host */
 struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bool host);
-/** fsdp_place_part() - of @block's shard: values, gradient sums, states; nothing when the block has no such part */
+/** fsdp_place_part() - of @block at rest: its shard of values, gradient sums, states; nothing when the block has no such part */
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part);
-/** fsdp_place_values(), fsdp_place_grads() - @block gathered in its slot; the microbatch's gradients in theirs */
+/** fsdp_place_own() - of those, what @rank alone updates */
+struct fsdp_place fsdp_place_own(const struct fsdp_plan *p, int block, enum dn_part part, int rank);
+/** fsdp_place_values(), fsdp_place_grads() - all of @block: in its slot, or at rest where values are whole; the microbatch's
+ * gradients in their slot */
 struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block);
 struct fsdp_place fsdp_place_grads(const struct fsdp_plan *p, int block);
+/** fsdp_place_kept() - the part of @block's values that stays after forward */
+struct fsdp_place fsdp_place_kept(const struct fsdp_plan *p, int block);
 /** fsdp_place_in_block() - elements [offset, offset + n) of a block's buffer at @block */
 struct fsdp_place fsdp_place_in_block(struct fsdp_place block, int64_t offset, int64_t n);
 /** fsdp_place_rolling(), fsdp_place_stat() - of buffer @b; nothing when it has no statistic */
@@ -258,12 +336,12 @@ struct fsdp_place fsdp_place_rolling(const struct fsdp_plan *p, int b);
 struct fsdp_place fsdp_place_stat(const struct fsdp_plan *p, int b);
 /** fsdp_place_stats() - all statistics of a microbatch */
 struct fsdp_place fsdp_place_stats(const struct fsdp_plan *p);
-/** fsdp_place_stats_sum() - where their sum over ranks is made: behind what comes from others */
+/** fsdp_place_stats_sum() - where their sum over ranks is made: behind what comes from others, or in its place */
 struct fsdp_place fsdp_place_stats_sum(const struct fsdp_plan *p);
 /** fsdp_place_sum() - of plan->sums[@i]: what a layer hands over, and takes back */
 struct fsdp_place fsdp_place_sum(const struct fsdp_plan *p, int i);
-/** fsdp_place_staging() - what the collectives want for @s */
-struct fsdp_place fsdp_place_staging(const struct fsdp_plan *p, enum fsdp_stage s, bool host);
+/** fsdp_place_staging() - what the collectives want for @lane */
+struct fsdp_place fsdp_place_staging(const struct fsdp_plan *p, int lane, bool host);
 
 int fsdp_plan_event(const struct fsdp_plan *p, enum fsdp_op_kind kind, int block);
 /** fsdp_plan_event_name() - "gather:stage1" into @out */

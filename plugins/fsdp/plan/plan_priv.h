@@ -5,6 +5,8 @@
 
 /* blocks, tensors, gaps, slots, buffers and calls; needs p->grid, p->opt, p->subdivisions */
 int plan_layout(struct fsdp_plan *p, const struct dn_net *net);
+/* strategies and groups of the blocks, from options and [block] sections; p->grid and p->opt's release */
+int plan_strategies(struct fsdp_plan *p, const struct dn_net *net);
 /* p->step, p->eval and p->repeat */
 int plan_schedule(struct fsdp_plan *p, bool train);
 /* how much of queues and events is in flight at most, from the schedules */
@@ -21,10 +23,28 @@ static inline int plan_op_entries(const struct fsdp_op *op)
 	return op->n_waits + (op->queue != FSDP_COMPUTE) + 1;
 }
 
-/* does backward read the block's values? */
+/* is the block's slot read by backward? */
 static inline bool plan_backward_reads(const struct fsdp_block *b)
 {
 	return b->resident || b->backward_gather;
+}
+
+/* do gradients stay whole in their slots until the last microbatch? */
+static inline bool plan_sums_whole(const struct fsdp_plan *p)
+{
+	return p->subdivisions > 1 && p->opt.accumulate >= FSDP_NO_SYNC;
+}
+
+/* do gathered values stay until the last microbatch? */
+static inline bool plan_keeps(const struct fsdp_plan *p)
+{
+	return plan_sums_whole(p) && p->opt.accumulate == FSDP_NO_SYNC_KEEP;
+}
+
+/* of two levels of reduction, is the second one carried out once a step, in place? */
+static inline bool plan_combines_last(const struct fsdp_plan *p, const struct fsdp_block *b)
+{
+	return b->shards.size > 1 && b->replicas.size > 1 && (p->opt.accumulate == FSDP_HYBRID_LAST || plan_sums_whole(p));
 }
 
 #endif

@@ -63,7 +63,7 @@ static uint64_t padding_bytes(const struct fsdp_plan *p, int block)
 {
 	struct fsdp_place all = fsdp_place_values(p, block);
 
-	return all.bytes - fsdp_place_in_block(all, 0, p->blocks[block].params).bytes;
+	return all.bytes ? all.bytes - fsdp_place_in_block(all, 0, p->blocks[block].params).bytes : 0;
 }
 
 static void json_blocks(struct json *j, const struct fsdp_plan *p)
@@ -77,6 +77,11 @@ static void json_blocks(struct json *j, const struct fsdp_plan *p)
 		put_u64(j, ",\"shard_bytes\":", fsdp_place_part(p, i, DN_VALUE).bytes);
 		put_u64(j, ",\"gathered_bytes\":", fsdp_place_values(p, i).bytes);
 		put_u64(j, ",\"padding_bytes\":", padding_bytes(p, i));
+		put(j, ",\"strategy\":\"%s\",\"mesh\":{\"replicas\":%d,\"shards\":%d}",
+		    fsdp_name_of(&fsdp_strategies, (int)b->strategy), b->replicas.size, b->shards.size);
+		put_u64(j, ",\"sum_bytes\":", fsdp_place_part(p, i, DN_GRAD).bytes);
+		put_u64(j, ",\"state_bytes\":", fsdp_place_part(p, i, DN_STATE0).bytes);
+		put_u64(j, ",\"kept_bytes\":", fsdp_place_kept(p, i).bytes);
 		put(j, ",\"slot\":%d,\"grad_slot\":%d", b->slot, b->grad_slot);
 		put(j, ",\"learns\":%s,\"resident\":%s,\"backward_gather\":%s}", b->learns ? "true" : "false",
 		    b->resident ? "true" : "false", b->backward_gather ? "true" : "false");
@@ -119,17 +124,37 @@ static void json_traffic(struct json *j, const char *name, uint64_t bytes, uint6
 	put(j, "}");
 }
 
+static size_t largest_piece(const struct fsdp_plan *p)
+{
+	size_t bytes = 0;
+
+	for (int i = 0; i < p->n_lanes; i++)
+		if (bytes < p->lanes[i].memory.piece_bytes)
+			bytes = p->lanes[i].memory.piece_bytes;
+	return bytes;
+}
+
 static void json_collectives(struct json *j, const struct fsdp_plan *p)
 {
 	put(j, ",\"collectives\":{\"name\":\"%s\",\"wire\":\"%s\",\"reduce\":\"%s\",\"calls\":[", p->collectives,
 	    fsdp_name_of(&fsdp_wire_types, p->opt.wire.gather), fsdp_name_of(&fsdp_reduce_types, p->opt.wire.reduce));
 	for (int i = 0; i < p->n_calls; i++) {
 		const struct fsdp_call *c = &p->calls[i];
+		const struct fsdp_group *g = &p->lanes[c->lane].group;
 
 		put(j, "%s{\"op\":\"%s\"", i ? "," : "", fsdp_op_name(c->kind));
 		put_text(j, ",\"block\":", p->blocks[c->block].name);
-		put(j, ",\"group\":\"%s\",\"adds\":%s,\"elements\":%" PRId64, c->group == FSDP_WORLD ? "world" : "shards",
-		    c->acc ? "true" : "false", c->n);
+		put(j, ",\"of\":\"%s\",\"queue\":\"%s\"",
+		    fsdp_call_gathers(c)    ? "values"
+		    : fsdp_call_reduces(c)  ? "gradients"
+		    : c->kind == FSDP_STATS ? "statistics"
+					    : "layers",
+		    fsdp_queue_name(p->lanes[c->lane].queue));
+		put(j, ",\"group\":\"%s\",\"ranks\":%d,\"stride\":%d,\"adds\":%s,\"elements\":%" PRId64,
+		    g->size == p->grid.world ? "world"
+		    : g->stride == 1	     ? "shards"
+					     : "replicas",
+		    g->size, g->stride, c->acc ? "true" : "false", c->n);
 		put_u64(j, ",\"sent_bytes\":", c->sent_bytes);
 		put(j, "}");
 	}
@@ -166,7 +191,7 @@ static void json_schedule(struct json *j, const struct fsdp_plan *p)
 			put(j, ",\"part\":%d", op->part);
 		if (op->kind == FSDP_EXCHANGE)
 			put(j, ",\"layer\":%d,\"backward\":%s", p->sums[op->gives].layer, op->backward ? "true" : "false");
-		if (op->kind == FSDP_REDUCE)
+		if (op->kind == FSDP_REDUCE || op->kind == FSDP_COMBINE)
 			put(j, ",\"adds\":%s", op->acc ? "true" : "false");
 		put(j, "}");
 	}
@@ -184,6 +209,8 @@ int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const ch
 	put(&j, ",\"world\":%d,\"mesh\":{\"replicas\":%d,\"shards\":%d},\"strategy\":\"%s\",\"layout\":\"%s\"", p->grid.world,
 	    p->grid.replicas, p->grid.shards, fsdp_name_of(&fsdp_strategies, p->opt.strategy),
 	    fsdp_name_of(&fsdp_layouts, p->opt.layout));
+	put(&j, ",\"accumulate\":\"%s\",\"release\":%d", fsdp_name_of(&fsdp_accumulates, (int)p->opt.accumulate),
+	    p->opt.stay > 1 ? p->opt.stay : !p->opt.stay);
 	put(&j, ",\"limit\":%d,\"grad_slots\":%d,\"prefetch\":\"%s\",\"depth\":%d", p->opt.limit, p->opt.grad_slots,
 	    fsdp_name_of(&fsdp_prefetches, p->opt.prefetch), p->opt.depth);
 	put(&j, ",\"batch\":%" PRId64 ",\"subdivisions\":%" PRId64 ",\"align_elements\":%d", net->batch, p->subdivisions,
@@ -193,7 +220,7 @@ int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const ch
 	json_regions(&j, p);
 	json_traffic(&j, "gather", p->gather_bytes, p->gather_calls);
 	json_traffic(&j, "reduce", p->reduce_bytes, p->reduce_calls);
-	put_u64(&j, ",\"piece_bytes\":", p->coll.piece_bytes);
+	put_u64(&j, ",\"piece_bytes\":", largest_piece(p));
 	json_collectives(&j, p);
 	json_queues(&j, p);
 	json_schedule(&j, p);
@@ -241,10 +268,12 @@ static void print_blocks(const struct fsdp_plan *p, FILE *out)
 		fprintf(out, "%-*s  %9s  %12" PRId64 "  %12s  %12s  %10s  %4s  %4s  %s\n", width, b->name, layers, b->params,
 			human(fsdp_place_values(p, i).bytes).s, human(fsdp_place_part(p, i, DN_VALUE).bytes).s,
 			human(padding_bytes(p, i)).s, slot, grad,
-			!b->in_backward	     ? "none"
-			: b->resident	     ? "stays gathered"
-			: b->backward_gather ? "gathered again"
-					     : "not read");
+			!b->in_backward			 ? "none"
+			: b->whole && b->backward_values ? "whole"
+			: b->kept_offset >= 0		 ? "gathered again from a part"
+			: b->resident			 ? "stays gathered"
+			: b->backward_gather		 ? "gathered again"
+							 : "not read");
 	}
 }
 

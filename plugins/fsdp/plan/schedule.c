@@ -6,16 +6,17 @@
  *
  * NOTE(what lies before): a step and an evaluation start after a step, after an evaluation, or first of all, and one plan
  * has to be right in all three cases. What it knows of the past:
- * - Compute knows the reduction queue's part of the last step, because the last update waited for the last
- *   reduction.
+ * - Compute knows what it knew at the end: of a step all reductions, because the updates waited for them. Values that are given
+ *   back to the replicas behind an update are written later, so whoever reads them first waits for that.
  * - The gather queue knows nothing of compute. The first gather into a slot therefore waits for the release
  *   by which the slot was last used, in a step and in an evaluation (different blocks, perhaps), and the
  *   first gather of a block for its update. Updates come after all releases of a step and in backward order,
- *   so that the first of these waits often covers the rest: `seen` below holds how far the gather queue
+ *   so that the first of these waits often covers the rest: `seen` below holds how far a queue
  *   sees, for either past.
  */
 #include <errno.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "plan/plan_priv.h"
 
@@ -33,10 +34,11 @@ struct record { /* the latest record of an event in this schedule */
 	struct clock clock; /* at[queue] is the recording operation */
 };
 
-struct past { /* an earlier run of a schedule, as its compute queue left it */
+struct past { /* an earlier run of a schedule */
 	bool exists;
-	int64_t *compute; /* [n_events] position of the last record on the compute queue, -1 = none */
-	int *last_owner;  /* [n_slots] block, -1 = none */
+	struct record *events; /* [n_events] the last of each */
+	struct clock compute;  /* what that queue knew at its end */
+	int *last_owner;       /* [n_slots] block, -1 = none */
 };
 
 struct walk {
@@ -46,10 +48,11 @@ struct walk {
 	struct clock queue[FSDP_QUEUES];
 	int64_t n_done[FSDP_QUEUES];
 	struct record *events;
-	const struct past *past; /* [PASTS], NULL in the first draft */
-	int64_t seen[PASTS];	 /* compute position of the past that the gather queue has waited for */
-	int *reduced_by;	 /* [n_grad_slots] block that was reduced last, -1 = none in this schedule */
+	const struct past *past;	       /* [PASTS], NULL in the first draft */
+	struct clock seen[PASTS][FSDP_QUEUES]; /* of the past, by each queue of this schedule */
+	int *freed_by; /* [n_grad_slots] event behind which the last gradients have left, -1 = none here */
 	int micro;
+	bool last;  /* microbatch of the step */
 	bool fresh; /* the next operation is the first of its window */
 	bool train;
 	bool sums; /* layers exchange: in training, and in a repeated pass */
@@ -180,12 +183,26 @@ static int emit_layers(struct walk *w, struct fsdp_op *op, const int *waits, int
 
 /* --- gathers --- */
 
-static void past_wait(struct walk *w, int e, int *waits, int *n)
+/* @queue must be behind @e of the past: a wait, unless it sees it already */
+static void past_wait(struct walk *w, enum fsdp_queue queue, int e, int *waits, int *n)
 {
+	bool blind = false;
+
+	for (int k = 0; w->past && k < PASTS; k++)
+		blind |= w->past[k].exists && w->past[k].events[e].made &&
+			 !clock_covers(&w->seen[k][queue], &w->past[k].events[e]);
+	if (!blind)
+		return;
 	waits[(*n)++] = e;
 	for (int k = 0; k < PASTS; k++)
-		if (w->past[k].exists && w->seen[k] < w->past[k].compute[e])
-			w->seen[k] = w->past[k].compute[e];
+		if (w->past[k].exists && w->past[k].events[e].made)
+			clock_merge(&w->seen[k][queue], &w->past[k].events[e].clock);
+}
+
+/* behind which a step leaves the values of @block that this rank holds */
+static int values_event(const struct walk *w, int block)
+{
+	return event(w, w->p->blocks[block].cut_states ? FSDP_SHARE : FSDP_UPDATE, block);
 }
 
 /* NOTE(what lies before), for a slot that this schedule has not used. Most far-reaching wait first: an
@@ -195,28 +212,11 @@ static int past_waits(struct walk *w, int block, int *waits)
 	const struct fsdp_block *b = &w->p->blocks[block];
 	int n = 0;
 
-	if (!w->past)
-		return 0;
-	if (b->learns && w->past[PAST_STEP].exists) {
-		int e = event(w, FSDP_UPDATE, block);
-
-		/* the shard is read here and was written there */
-		if (w->seen[PAST_STEP] < w->past[PAST_STEP].compute[e])
-			past_wait(w, e, waits, &n);
-	}
-	for (int k = PASTS - 1; k >= 0; k--) {
-		int owner, e;
-
-		if (!w->past[k].exists)
-			continue;
-		owner = w->past[k].last_owner[b->slot];
-		if (owner < 0)
-			continue;
-		e = event(w, FSDP_RELEASE, owner);
-		/* the slot is written here and was read there */
-		if (w->seen[k] < w->past[k].compute[e])
-			past_wait(w, e, waits, &n);
-	}
+	if (b->learns)
+		past_wait(w, FSDP_GATHERQ, values_event(w, block), waits, &n); /* the shard is read here and was written there */
+	for (int k = PASTS - 1; k >= 0 && w->past; k--)
+		if (w->past[k].exists && w->past[k].last_owner[b->slot] >= 0) /* the slot is written here and was read there */
+			past_wait(w, FSDP_GATHERQ, event(w, FSDP_RELEASE, w->past[k].last_owner[b->slot]), waits, &n);
 	return n;
 }
 
@@ -224,14 +224,15 @@ static int past_waits(struct walk *w, int block, int *waits)
 static int gather(struct walk *w, int block, bool backward)
 {
 	const struct fsdp_block *b = &w->p->blocks[block];
+	bool kept = backward && b->kept_offset >= 0;
 	struct fsdp_op op = { .kind = FSDP_GATHER,
 			      .queue = FSDP_GATHERQ,
 			      .block = block,
 			      .backward = backward,
 			      .gives = -1,
 			      .takes = -1,
-			      .call = b->gather_call };
-	int waits[1], past[FSDP_MAX_WAITS];
+			      .call = kept ? b->regather_call : b->gather_call };
+	int waits[2], past[FSDP_MAX_WAITS], n = 0;
 	int free_event, n_past;
 	int err;
 
@@ -240,8 +241,11 @@ static int gather(struct walk *w, int block, bool backward)
 		return err;
 	/* a release in this schedule is later on compute than all that lies before */
 	n_past = free_event < 0 ? past_waits(w, block, past) : 0;
-	waits[0] = free_event; /* the slot's previous block has been read for the last time */
-	return emit(w, &op, waits, free_event >= 0, past, n_past);
+	if (free_event >= 0)
+		waits[n++] = free_event; /* the slot's previous block has been read for the last time */
+	if (kept)
+		waits[n++] = event(w, FSDP_RELEASE, block); /* the part that stayed is there */
+	return emit(w, &op, waits, n, past, n_past);
 }
 
 static bool holds(const struct walk *w, int block)
@@ -292,9 +296,11 @@ static int prefetch_at(struct walk *w, enum fsdp_prefetch when, int block, bool 
 	return w->p->opt.prefetch == when ? prefetch(w, block, backward) : 0;
 }
 
-static int release(struct walk *w, int block)
+static int release(struct walk *w, int block, bool keeps)
 {
-	struct fsdp_op op = { .kind = FSDP_RELEASE, .queue = FSDP_COMPUTE, .block = block, .gives = -1, .takes = -1, .call = -1 };
+	struct fsdp_op op = {
+		.kind = FSDP_RELEASE, .queue = FSDP_COMPUTE, .block = block, .keeps = keeps, .gives = -1, .takes = -1, .call = -1
+	};
 	int err = emit(w, &op, NULL, 0, NULL, 0);
 
 	fsdp_limiter_release(&w->limiter, w->p->blocks[block].slot, block, op.records);
@@ -341,17 +347,23 @@ static int stats_wait(struct walk *w, int block, int *waits, int *past, int *n_p
 	return 0;
 }
 
+/* Is the block needed no more when its forward is over? */
+static bool ends_with_forward(const struct walk *w, const struct fsdp_block *b)
+{
+	return b->gathered && !(w->train && (b->resident || (plan_keeps(w->p) && !w->last)));
+}
+
 static int forward_block(struct walk *w, int i)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
 	struct fsdp_op op = { .kind = FSDP_FORWARD,
 			      .queue = FSDP_COMPUTE,
 			      .block = i,
-			      .values = b->gathered,
+			      .values = b->n_tensors > 0,
 			      .gives = -1,
 			      .takes = -1,
 			      .call = -1 };
-	int waits[2], past[1], n = 0, n_past;
+	int waits[2], past[2], n = 0, n_past;
 	int err = 0;
 
 	if (b->gathered)
@@ -363,9 +375,12 @@ static int forward_block(struct walk *w, int i)
 	if (b->gathered)
 		waits[n++] = event(w, FSDP_GATHER, i); /* the values are there */
 	n += stats_wait(w, i, waits + n, past, &n_past);
+	if (b->whole && b->learns && b->cut_states)
+		past_wait(w, FSDP_COMPUTE, values_event(w, i), past,
+			  &n_past); /* the other replicas' parts of the values are there */
 	err = emit_layers(w, &op, waits, n, past, n_past);
-	if (!err && b->gathered && !(w->train && b->resident))
-		err = release(w, i);
+	if (!err && ends_with_forward(w, b))
+		err = release(w, i, w->train && b->kept_offset >= 0);
 	if (!err)
 		err = prefetch_at(w, FSDP_POST, i, false);
 	if (!err && w->train && i == w->p->stats_block)
@@ -375,20 +390,56 @@ static int forward_block(struct walk *w, int i)
 
 /* --- backward and update --- */
 
+/* The gradients of a microbatch, or of all of them, are complete in their slot: on their way into the sum. */
+static int reduce_block(struct walk *w, int i)
+{
+	const struct fsdp_block *b = &w->p->blocks[i];
+	const int call = b->reduce_call[w->micro > 0 && b->reduce_call[1] >= 0];
+	bool in_place = w->p->calls[call].in_place, last = plan_combines_last(w->p, b);
+	struct fsdp_op op = { .kind = FSDP_REDUCE,
+			      .queue = FSDP_REDUCEQ,
+			      .block = i,
+			      .acc = w->p->calls[call].acc,
+			      .gives = -1,
+			      .takes = -1,
+			      .call = call };
+	int wait = event(w, FSDP_BACKWARD, i), err; /* the gradients are complete */
+
+	err = emit(w, &op, &wait, 1, NULL, 0);
+	w->freed_by[b->grad_slot] = op.records;
+	if (!err && b->combine_call[0] >= 0 && (w->last || !last)) {
+		op.kind = FSDP_COMBINE;
+		op.queue = FSDP_REPLICAQ;
+		op.acc = w->micro > 0 && !last;
+		op.call = b->combine_call[op.acc];
+		wait = event(w, FSDP_REDUCE, i); /* the shard's sum is there */
+		err = emit(w, &op, &wait, 1, NULL, 0);
+		if (in_place)
+			w->freed_by[b->grad_slot] = op.records;
+	}
+	if (!err && w->last && b->share_call >= 0 && !b->cut_states) {
+		wait = event(w, b->combine_call[0] >= 0 ? FSDP_COMBINE : FSDP_REDUCE, i); /* this replica's part is summed */
+		op.kind = FSDP_SHARE;
+		op.queue = FSDP_REPLICAQ;
+		op.acc = false;
+		op.call = b->share_call;
+		err = emit(w, &op, &wait, 1, NULL, 0);
+	}
+	return err;
+}
+
 static int backward_block(struct walk *w, int i)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
-	bool reads = plan_backward_reads(b), acc = w->micro > 0;
-	struct fsdp_op op = {
-		.kind = FSDP_BACKWARD, .queue = FSDP_COMPUTE, .block = i, .values = reads, .grads = b->learns, .call = -1
-	};
-	struct fsdp_op reduce = { .kind = FSDP_REDUCE,
-				  .queue = FSDP_REDUCEQ,
-				  .block = i,
-				  .acc = acc,
-				  .gives = -1,
-				  .takes = -1,
-				  .call = b->reduce_call[acc] };
+	bool reads = plan_backward_reads(b), whole = plan_sums_whole(w->p);
+	struct fsdp_op op = { .kind = FSDP_BACKWARD,
+			      .queue = FSDP_COMPUTE,
+			      .block = i,
+			      .values = b->backward_values,
+			      .grads = b->learns,
+			      .stays = b->learns && whole && !w->last,
+			      .acc = b->learns && whole && w->micro > 0,
+			      .call = -1 };
 	int waits[2], n = 0;
 	int err = 0;
 
@@ -400,27 +451,37 @@ static int backward_block(struct walk *w, int i)
 		return err;
 	if (b->backward_gather)
 		waits[n++] = event(w, FSDP_GATHER, i); /* the values are there; a resident block's have been all along */
-	if (b->learns && w->reduced_by[b->grad_slot] >= 0)
-		waits[n++] = event(w, FSDP_REDUCE, w->reduced_by[b->grad_slot]); /* its gradients have left the slot */
+	if (b->learns && w->freed_by[b->grad_slot] >= 0)
+		waits[n++] = w->freed_by[b->grad_slot]; /* the gradients before have left the slot */
 	err = emit_layers(w, &op, waits, n, NULL, 0);
-	if (!err && reads)
-		err = release(w, i);
+	if (!err && reads && (w->last || !plan_keeps(w->p)))
+		err = release(w, i, false);
 	if (!err)
 		err = prefetch_at(w, FSDP_POST, i, true);
-	if (err || !b->learns)
+	if (err || !b->learns || (whole && !w->last))
 		return err;
-	w->reduced_by[b->grad_slot] = i;
-	waits[0] = event(w, FSDP_BACKWARD, i); /* the gradients are complete */
-	return emit(w, &reduce, waits, 1, NULL, 0);
+	return reduce_block(w, i);
 }
 
 static int update_block(struct walk *w, int i)
 {
+	const struct fsdp_block *b = &w->p->blocks[i];
 	struct fsdp_op op = { .kind = FSDP_UPDATE, .queue = FSDP_COMPUTE, .block = i, .gives = -1, .takes = -1, .call = -1 };
-	int waits[1];
+	/* the last microbatch is in the sum, as far as this rank updates */
+	int wait = event(w,
+			 b->share_call >= 0 && !b->cut_states ? FSDP_SHARE
+			 : b->combine_call[0] >= 0	      ? FSDP_COMBINE
+							      : FSDP_REDUCE,
+			 i);
+	int err = emit(w, &op, &wait, 1, NULL, 0);
 
-	waits[0] = event(w, FSDP_REDUCE, i); /* the last microbatch is in the sum */
-	return emit(w, &op, waits, 1, NULL, 0);
+	if (err || b->share_call < 0 || !b->cut_states)
+		return err;
+	wait = op.records; /* this replica's part of the values is there */
+	op.kind = FSDP_SHARE;
+	op.queue = FSDP_REPLICAQ;
+	op.call = b->share_call;
+	return emit(w, &op, &wait, 1, NULL, 0);
 }
 
 static int walk_ops(struct walk *w)
@@ -431,6 +492,7 @@ static int walk_ops(struct walk *w)
 
 	for (int64_t m = 0; m < n_micro && !err; m++) {
 		w->micro = (int)m;
+		w->last = m == n_micro - 1;
 		w->fresh = true;
 		for (int i = 0; i < p->n_blocks && !err; i++)
 			err = forward_block(w, i);
@@ -449,42 +511,42 @@ static int walk_ops(struct walk *w)
 static void past_note(struct past *past, const struct walk *w, int n_events)
 {
 	past->exists = true;
-	for (int e = 0; e < n_events; e++) {
-		const struct record *r = &w->events[e];
-
-		past->compute[e] = r->made && r->queue == FSDP_COMPUTE ? r->clock.at[FSDP_COMPUTE] : -1;
-	}
+	past->compute = w->queue[FSDP_COMPUTE];
+	memcpy(past->events, w->events, (size_t)n_events * sizeof(*past->events)); /* host memory */
 	for (int s = 0; s < w->limiter.n; s++)
 		past->last_owner[s] = w->limiter.slots[s].owner;
 }
+
+static const struct clock nothing = { { -1, -1, -1, -1, -1 } };
 
 /* Writes @s; then *@note (may be NULL) holds what it leaves behind. */
 static int run_walk(const struct fsdp_plan *p, struct fsdp_schedule *s, const struct past *past, struct past *note)
 {
 	bool train = s == &p->step;
 	int n_events = plan_n_events(p);
-	struct walk w = { .p = p, .s = s, .past = past, .train = train, .sums = s != &p->eval, .seen = { -1, -1 } };
+	struct walk w = { .p = p, .s = s, .past = past, .train = train, .sums = s != &p->eval };
 	int err;
 
 	s->n_ops = 0;
 	for (int q = 0; q < FSDP_QUEUES; q++)
-		for (int k = 0; k < FSDP_QUEUES; k++)
-			w.queue[q].at[k] = -1;
+		w.queue[q] = w.seen[PAST_STEP][q] = w.seen[PAST_EVAL][q] = nothing;
+	for (int k = 0; k < PASTS && past; k++)
+		w.seen[k][FSDP_COMPUTE] = past[k].compute;
 	err = fsdp_limiter_init(&w.limiter, p->n_slots);
 	if (err)
 		return err;
 	err = -ENOMEM;
 	w.events = dn_calloc((size_t)n_events, sizeof(*w.events));
-	w.reduced_by = dn_calloc((size_t)p->n_grad_slots, sizeof(*w.reduced_by));
-	if (!w.events || !w.reduced_by)
+	w.freed_by = dn_calloc((size_t)p->n_grad_slots, sizeof(*w.freed_by));
+	if (!w.events || !w.freed_by)
 		goto out;
 	for (int i = 0; i < p->n_grad_slots; i++)
-		w.reduced_by[i] = -1;
+		w.freed_by[i] = -1;
 	err = walk_ops(&w);
 	if (!err && note)
 		past_note(note, &w, n_events);
 out:
-	dn_free(w.reduced_by);
+	dn_free(w.freed_by);
 	dn_free(w.events);
 	fsdp_limiter_fini(&w.limiter);
 	return err;
@@ -492,9 +554,10 @@ out:
 
 static int past_init(struct past *past, const struct fsdp_plan *p)
 {
-	past->compute = dn_calloc((size_t)plan_n_events(p), sizeof(*past->compute));
+	past->compute = nothing;
+	past->events = dn_calloc((size_t)plan_n_events(p), sizeof(*past->events));
 	past->last_owner = dn_calloc((size_t)p->n_slots, sizeof(*past->last_owner));
-	return past->compute && past->last_owner ? 0 : -ENOMEM;
+	return past->events && past->last_owner ? 0 : -ENOMEM;
 }
 
 /* Order and positions do not depend on waits, so a first draft of each tells what the other will find before
@@ -517,7 +580,7 @@ int plan_schedule(struct fsdp_plan *p, bool train)
 	if (!err && train)
 		err = run_walk(p, &p->repeat, NULL, NULL); /* nothing lies before it that is not over */
 	for (int k = 0; k < PASTS; k++) {
-		dn_free(past[k].compute);
+		dn_free(past[k].events);
 		dn_free(past[k].last_owner);
 	}
 	return err;

@@ -17,14 +17,18 @@ void fsdp_report_end(struct fsdp_store *s)
 void fsdp_report(void *self, struct dn_store_report *out)
 {
 	struct fsdp_store *s = self;
+	struct fsdp_count sent;
 
 	memset(out, 0, sizeof(*out));
-	(void)s->rt.be->stream_sync(s->rt.queues[FSDP_GATHERQ]);
-	(void)s->rt.be->stream_sync(s->rt.queues[FSDP_REDUCEQ]);
-	out->gather.counted_bytes = s->rt.gathered.last.bytes;
-	out->gather.counted_calls = s->rt.gathered.last.calls;
-	out->reduce.counted_bytes = s->rt.reduced.last.bytes;
-	out->reduce.counted_calls = s->rt.reduced.last.calls;
+	for (int q = FSDP_GATHERQ; q <= FSDP_REPLICAQ; q++)
+		if (s->rt.queues[q])
+			(void)s->rt.be->stream_sync(s->rt.queues[q]);
+	sent = fsdp_runtime_sent(&s->rt, FSDP_SENT_VALUES);
+	out->gather.counted_bytes = sent.bytes;
+	out->gather.counted_calls = sent.calls;
+	sent = fsdp_runtime_sent(&s->rt, FSDP_SENT_GRADS);
+	out->reduce.counted_bytes = sent.bytes;
+	out->reduce.counted_calls = sent.calls;
 	out->exposed_ms = s->exposed_ms;
 	memcpy(out->planned_bytes, s->plan->planned, sizeof(out->planned_bytes)); /* host memory */
 	out->gather.planned_bytes = s->plan->gather_bytes;

@@ -111,24 +111,27 @@ static int zero(struct fsdp_runtime *rt, struct fsdp_place x)
 	return rt->be->zero(rt->queues[FSDP_COMPUTE], at(rt, x), x.bytes);
 }
 
-/* Gaps travel in the reduction and stay zero in gradients and states; frozen tensors get no gradient written. */
-static int open_grads(struct fsdp_runtime *rt, int block)
+/* Gaps travel in the reduction and stay zero in gradients and states; frozen tensors get no gradient written. @adds: to what
+ * earlier microbatches have left in the slot. */
+static int open_grads(struct fsdp_runtime *rt, int block, bool adds)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 	const struct fsdp_place slot = fsdp_place_grads(rt->plan, block);
 	int err = 0;
 
-	for (int g = b->first_gap; g < b->first_gap + b->n_gaps && !err; g++)
+	for (int g = b->first_gap; g < b->first_gap + b->n_gaps && !err && !adds; g++)
 		err = zero(rt, fsdp_place_in_block(slot, rt->plan->gaps[g].offset, rt->plan->gaps[g].n));
 	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors && !err; t++) {
 		const struct fsdp_tensor *ft = &rt->plan->tensors[t];
 		struct dn_param *p = rt->net->params[ft->param];
 
-		if (p->frozen)
-			err = zero(rt, fsdp_place_in_block(slot, ft->offset, ft->n));
-		else
+		if (!p->frozen)
 			p->grad = at(rt, slot) + ft->offset;
+		else if (!adds)
+			err = zero(rt, fsdp_place_in_block(slot, ft->offset, ft->n));
 	}
+	for (int k = b->first; k <= b->last; k++)
+		rt->net->layers[k].adds = adds;
 	rt->blocks[block].grads_open = true;
 	return err;
 }
@@ -139,6 +142,8 @@ static void close_grads(struct fsdp_runtime *rt, int block)
 
 	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors; t++)
 		rt->net->params[rt->plan->tensors[t].param]->grad = NULL;
+	for (int k = b->first; k <= b->last; k++)
+		rt->net->layers[k].adds = false;
 	rt->blocks[block].grads_open = false;
 }
 
@@ -176,6 +181,16 @@ static int call(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	return err ? err : record(rt, op);
 }
 
+/* are all values of this rank's there, before the block is used for the first time? */
+static int ready(struct fsdp_runtime *rt, int block)
+{
+	struct fsdp_block_run *b = &rt->blocks[block];
+	int err = b->ready || !rt->check_ready ? 0 : rt->check_ready(rt->check_arg, block);
+
+	b->ready = !err;
+	return err;
+}
+
 static int do_gather(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
 	struct fsdp_block_run *b = &rt->blocks[op->block];
@@ -183,16 +198,24 @@ static int do_gather(struct fsdp_runtime *rt, const struct fsdp_op *op)
 
 	if (b->state != FSDP_SHARDED)
 		return bad_state(rt, op, state_name(b->state));
-	if (!b->ready) {
-		err = rt->check_ready ? rt->check_ready(rt->check_arg, op->block) : 0;
-		if (err)
-			return err;
-		b->ready = true;
-	}
+	err = ready(rt, op->block);
+	if (err)
+		return err;
 	if (fsdp_limiter_admit(&rt->limiter, rt->plan->blocks[op->block].slot, op->block, &free_event))
 		return bad_state(rt, op, "without a slot: another block holds it");
 	b->state = FSDP_GATHERING;
 	return call(rt, op);
+}
+
+/* this rank's part of a gathered block, out of the slot that goes to another one now */
+static int keep_part(struct fsdp_runtime *rt, const struct fsdp_op *op)
+{
+	const struct fsdp_block *b = &rt->plan->blocks[op->block];
+	struct fsdp_place part = fsdp_place_values(rt->plan, op->block);
+	int64_t n = b->padded / b->keeps;
+
+	part = fsdp_place_in_block(part, rt->rank % b->keeps * n, n);
+	return rt->be->copy(rt->queues[FSDP_COMPUTE], at(rt, fsdp_place_kept(rt->plan, op->block)), at(rt, part), part.bytes);
 }
 
 static int do_release(struct fsdp_runtime *rt, const struct fsdp_op *op)
@@ -206,6 +229,8 @@ static int do_release(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	b->state = FSDP_SHARDED;
 	fsdp_limiter_release(&rt->limiter, rt->plan->blocks[op->block].slot, op->block, op->records);
 	err = wait_for(rt, op);
+	if (!err && op->keeps)
+		err = keep_part(rt, op);
 	return err ? err : record(rt, op);
 }
 
@@ -239,6 +264,8 @@ static int do_op(struct fsdp_runtime *rt, const struct fsdp_op *op)
 		return do_reduce(rt, op);
 	case FSDP_STATS:
 		return do_stats(rt, op);
+	case FSDP_COMBINE:
+	case FSDP_SHARE:
 	case FSDP_EXCHANGE:
 		return call(rt, op);
 	default:
@@ -300,18 +327,15 @@ int fsdp_runtime_stats(struct fsdp_runtime *rt)
 
 /* --- what was sent --- */
 
-static void count_from(struct fsdp_count *out, const struct fsdp_count *now, const struct fsdp_count *before)
-{
-	out->bytes = now->bytes - before->bytes;
-	out->calls = now->calls - before->calls;
-}
-
 static int tally_step(void *arg)
 {
 	struct fsdp_tally *t = arg;
 
-	count_from(&t->last, &t->sent, &t->seen);
-	t->seen = t->sent;
+	for (int k = 0; k < FSDP_SENT_KINDS; k++) {
+		t->last[k].bytes = t->sent[k].bytes - t->seen[k].bytes;
+		t->last[k].calls = t->sent[k].calls - t->seen[k].calls;
+		t->seen[k] = t->sent[k];
+	}
 	return 0;
 }
 
@@ -319,20 +343,33 @@ static int tally_pass(void *arg)
 {
 	struct fsdp_tally *t = arg;
 
-	t->seen = t->sent;
+	for (int k = 0; k < FSDP_SENT_KINDS; k++)
+		t->seen[k] = t->sent[k];
 	return 0;
 }
 
 /* Behind a schedule's last operation, on each queue that counts: the host may be further by then. */
 static int tally(struct fsdp_runtime *rt, bool step)
 {
-	struct dn_task task = { .start = step ? tally_step : tally_pass,
-				.arg = &rt->gathered,
-				.label = "count of what was sent" };
-	int err = rt->be->stream_submit(rt->queues[FSDP_GATHERQ], &task);
+	struct dn_task task = { .start = step ? tally_step : tally_pass, .label = "count of what was sent" };
+	int err = 0;
 
-	task.arg = &rt->reduced;
-	return err ? err : rt->be->stream_submit(rt->queues[FSDP_REDUCEQ], &task);
+	for (int q = FSDP_GATHERQ; q <= FSDP_REPLICAQ && !err; q++) {
+		task.arg = &rt->tally[q];
+		err = rt->queues[q] ? rt->be->stream_submit(rt->queues[q], &task) : 0;
+	}
+	return err;
+}
+
+struct fsdp_count fsdp_runtime_sent(const struct fsdp_runtime *rt, enum fsdp_sent what)
+{
+	struct fsdp_count sum = { 0, 0 };
+
+	for (int q = 0; q < FSDP_QUEUES; q++) {
+		sum.bytes += rt->tally[q].last[what].bytes;
+		sum.calls += rt->tally[q].last[what].calls;
+	}
+	return sum;
 }
 
 /* --- hooks --- */
@@ -411,7 +448,9 @@ int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, enum dn_phas
 		err = begin_pass(rt);
 	if (!err)
 		err = enter(rt, FSDP_FORWARD, block);
-	if (err || !next_op(rt)->values)
+	if (!err && rt->plan->blocks[block].whole)
+		err = ready(rt, block);
+	if (err || !next_op(rt)->values || rt->plan->blocks[block].whole)
 		return err;
 	if (b->state == FSDP_SHARDED)
 		return bad_state(rt, next_op(rt), state_name(b->state));
@@ -465,17 +504,22 @@ int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block)
 
 	if (err)
 		return err;
-	if (next_op(rt)->values) {
+	if (next_op(rt)->values && !rt->plan->blocks[block].whole) {
 		if (b->state == FSDP_SHARDED)
 			return bad_state(rt, next_op(rt), state_name(b->state));
 		b->state = FSDP_GATHERED;
 		point_values(rt, block, true);
 	}
-	return next_op(rt)->grads ? open_grads(rt, block) : 0;
+	return next_op(rt)->grads ? open_grads(rt, block, next_op(rt)->acc) : 0;
 }
 
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
 {
+	const struct fsdp_op *op = next_op(rt);
+
+	/* a sum that stays in its slot is closed here, else by its reduction */
+	if (op && op->kind == FSDP_BACKWARD && op->block == block && op->stays)
+		close_grads(rt, block);
 	return leave(rt, FSDP_BACKWARD, block, -1);
 }
 
@@ -574,71 +618,123 @@ static int make_events(struct fsdp_runtime *rt, const struct fsdp_schedule *s)
 	return err;
 }
 
-static enum fsdp_stage stage_of(const struct fsdp_call *c)
-{
-	return c->kind == FSDP_GATHER	? FSDP_STAGE_GATHER
-	       : c->kind == FSDP_REDUCE ? FSDP_STAGE_REDUCE
-	       : c->kind == FSDP_STATS	? FSDP_STAGE_STATS
-					: FSDP_STAGE_EXCHANGE;
-}
-
-/* what carries out all calls of one kind; nothing without calls */
-static int make_coll(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh, enum fsdp_stage stage)
+/* what carries out the calls of a lane */
+static int make_coll(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh, int lane)
 {
 	const struct fsdp_plan *p = rt->plan;
+	const struct fsdp_lane *l = &p->lanes[lane];
 	struct fsdp_coll_setup s = {
-		.ch = mesh->channels[stage],
+		.ch = mesh->channels[lane],
 		.dev = rt->net->dev,
+		.st = rt->queues[l->queue],
 		.wire = p->opt.wire,
 		.host_access = p->facts.host_access,
-		.piece_bytes = p->coll.piece_bytes,
-		.gather_piece_bytes = p->coll.gather_piece_bytes,
-		.most = -1,
-		.device = at(rt, fsdp_place_staging(p, stage, false)),
-		.host = at(rt, fsdp_place_staging(p, stage, true)),
+		.piece_bytes = l->memory.piece_bytes,
+		.gather_piece_bytes = l->memory.gather_piece_bytes,
+		.device = at(rt, fsdp_place_staging(p, lane, false)),
+		.host = at(rt, fsdp_place_staging(p, lane, true)),
 	};
 
-	for (int i = 0; i < p->n_calls; i++) {
-		const struct fsdp_call *c = &p->calls[i];
+	for (int i = 0; i < p->n_calls; i++)
+		if (p->calls[i].lane == lane && s.most < p->calls[i].n)
+			s.most = p->calls[i].n;
+	return rt->coll_ops->open(&rt->colls[lane], &s);
+}
 
-		if (stage_of(c) != stage)
-			continue;
-		s.st = rt->queues[c->queue];
-		if (s.most < c->n)
-			s.most = c->n;
-	}
-	return s.most < 0 ? 0 : rt->coll_ops->open(&rt->colls[stage], &s);
+static void name_call(struct fsdp_runtime *rt, int i, const char *what)
+{
+	snprintf(rt->labels[i], sizeof(rt->labels[i]), "%s of block %s", what, block_name(rt, rt->plan->calls[i].block));
+}
+
+static struct fsdp_count *count_of(struct fsdp_runtime *rt, const struct fsdp_call *c)
+{
+	return &rt->tally[rt->plan->lanes[c->lane].queue].sent[fsdp_call_gathers(c) ? FSDP_SENT_VALUES : FSDP_SENT_GRADS];
 }
 
 static int make_gather(struct fsdp_runtime *rt, int i)
 {
 	const struct fsdp_call *c = &rt->plan->calls[i];
 	const struct fsdp_gather a = {
-		.shard = at(rt, fsdp_place_part(rt->plan, c->block, DN_VALUE)),
+		.shard = at(rt, c->kept ? fsdp_place_kept(rt->plan, c->block) : fsdp_place_part(rt->plan, c->block, DN_VALUE)),
 		.slot = at(rt, fsdp_place_values(rt->plan, c->block)),
 		.n = c->n,
-		.count = &rt->gathered.sent,
+		.count = count_of(rt, c),
 		.label = rt->labels[i],
 	};
 
-	snprintf(rt->labels[i], sizeof(rt->labels[i]), "gather of block %s", block_name(rt, c->block));
-	return rt->coll_ops->gather(rt->colls[FSDP_STAGE_GATHER], &a, &rt->tasks[i]);
+	name_call(rt, i, "gather");
+	return rt->coll_ops->gather(rt->colls[c->lane], &a, &rt->tasks[i]);
+}
+
+/* this rank's shard, or part of it, of a block's gradients in their slot */
+static struct fsdp_place shard_of_grads(const struct fsdp_runtime *rt, int block)
+{
+	const struct fsdp_block *b = &rt->plan->blocks[block];
+
+	return fsdp_place_in_block(fsdp_place_grads(rt->plan, block), fsdp_group_rank(&b->shards, rt->rank) * b->shard, b->shard);
+}
+
+/* this rank's equal part of the sum at rest, which is one part or all of them */
+static struct fsdp_place part_of_sum(const struct fsdp_runtime *rt, int block)
+{
+	const struct fsdp_block *b = &rt->plan->blocks[block];
+	struct fsdp_place sum = fsdp_place_part(rt->plan, block, DN_GRAD);
+	int64_t n = b->shard / b->replicas.size;
+
+	return b->sum == n ? sum : fsdp_place_in_block(sum, fsdp_group_rank(&b->replicas, rt->rank) * n, n);
 }
 
 static int make_reduce(struct fsdp_runtime *rt, int i)
 {
 	const struct fsdp_call *c = &rt->plan->calls[i];
+	bool two = rt->plan->blocks[c->block].combine_call[0] >= 0;
 	const struct fsdp_reduce a = {
 		.in = at(rt, fsdp_place_grads(rt->plan, c->block)),
-		.out = at(rt, fsdp_place_part(rt->plan, c->block, DN_GRAD)),
+		.out = at(rt, c->in_place ? shard_of_grads(rt, c->block)
+			      : two	  ? fsdp_place_part(rt->plan, c->block, DN_GRAD)
+					  : part_of_sum(rt, c->block)),
 		.n = c->n,
 		.acc = c->acc,
-		.count = &rt->reduced.sent,
+		.count = count_of(rt, c),
 		.label = rt->labels[i],
 	};
 
-	snprintf(rt->labels[i], sizeof(rt->labels[i]), "reduce of block %s", block_name(rt, c->block));
-	return rt->coll_ops->reduce(rt->colls[FSDP_STAGE_REDUCE], &a, &rt->tasks[i]);
+	name_call(rt, i, "reduce");
+	return rt->coll_ops->reduce(rt->colls[c->lane], &a, &rt->tasks[i]);
+}
+
+static int make_combine(struct fsdp_runtime *rt, int i)
+{
+	const struct fsdp_call *c = &rt->plan->calls[i];
+	const struct fsdp_reduce a = {
+		.in = at(rt, c->in_place ? fsdp_place_part(rt->plan, c->block, DN_GRAD) : shard_of_grads(rt, c->block)),
+		.out = at(rt, part_of_sum(rt, c->block)),
+		.n = c->n,
+		.acc = c->acc,
+		.count = count_of(rt, c),
+		.label = rt->labels[i],
+	};
+
+	name_call(rt, i, "combination over replicas");
+	return rt->coll_ops->reduce(rt->colls[c->lane], &a, &rt->tasks[i]);
+}
+
+static int make_share(struct fsdp_runtime *rt, int i)
+{
+	const struct fsdp_call *c = &rt->plan->calls[i];
+	const enum dn_part part = c->sums ? DN_GRAD : DN_VALUE;
+	struct fsdp_place all = fsdp_place_part(rt->plan, c->block, part);
+	int64_t mine = fsdp_group_rank(&rt->plan->blocks[c->block].replicas, rt->rank) * c->n;
+	const struct fsdp_gather a = {
+		.shard = at(rt, fsdp_place_in_block(all, mine, c->n)),
+		.slot = at(rt, all),
+		.n = c->n,
+		.count = count_of(rt, c),
+		.label = rt->labels[i],
+	};
+
+	name_call(rt, i, c->sums ? "sharing of gradients" : "sharing of values");
+	return rt->coll_ops->gather(rt->colls[c->lane], &a, &rt->tasks[i]);
 }
 
 static int make_stats(struct fsdp_runtime *rt, int i)
@@ -654,7 +750,7 @@ static int make_stats(struct fsdp_runtime *rt, int i)
 	};
 
 	snprintf(rt->labels[i], sizeof(rt->labels[i]), "exchange of batch statistics up to block %s", block_name(rt, c->block));
-	return rt->coll_ops->exchange(rt->colls[FSDP_STAGE_STATS], &a, &rt->tasks[i]);
+	return rt->coll_ops->exchange(rt->colls[c->lane], &a, &rt->tasks[i]);
 }
 
 static int make_sum(struct fsdp_runtime *rt, int i)
@@ -665,7 +761,7 @@ static int make_sum(struct fsdp_runtime *rt, int i)
 
 	snprintf(rt->labels[x->call], sizeof(rt->labels[0]), "exchange of layer %d in %s of block %s", x->layer,
 		 x->backward ? "backward" : "forward", block_name(rt, x->block));
-	return rt->coll_ops->exchange(rt->colls[FSDP_STAGE_EXCHANGE], &a, &rt->tasks[x->call]);
+	return rt->coll_ops->exchange(rt->colls[rt->plan->sums_lane], &a, &rt->tasks[x->call]);
 }
 
 static int make_call(struct fsdp_runtime *rt, int i)
@@ -675,6 +771,10 @@ static int make_call(struct fsdp_runtime *rt, int i)
 		return make_gather(rt, i);
 	case FSDP_REDUCE:
 		return make_reduce(rt, i);
+	case FSDP_COMBINE:
+		return make_combine(rt, i);
+	case FSDP_SHARE:
+		return make_share(rt, i);
 	case FSDP_STATS:
 		return make_stats(rt, i);
 	default:
@@ -690,17 +790,30 @@ static int make_calls(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh)
 	rt->coll_ops = fsdp_coll_find(p->collectives);
 	if (!rt->coll_ops)
 		return -EINVAL;
+	if (mesh->n_channels != p->n_lanes)
+		return dn_fail(-EINVAL, "plan: of %d lanes, but %d channels are open", p->n_lanes, mesh->n_channels);
 	rt->tasks = dn_calloc((size_t)p->n_calls, sizeof(*rt->tasks));
 	rt->labels = dn_calloc((size_t)p->n_calls, sizeof(*rt->labels));
-	if (!rt->tasks || !rt->labels)
+	rt->colls = dn_calloc((size_t)p->n_lanes, sizeof(struct fsdp_coll *));
+	if (!rt->tasks || !rt->labels || !rt->colls)
 		return -ENOMEM;
-	for (int s = 0; s < FSDP_STAGES && !err; s++)
-		err = make_coll(rt, mesh, (enum fsdp_stage)s);
+	for (int i = 0; i < p->n_lanes && !err; i++)
+		err = make_coll(rt, mesh, i);
 	for (int i = 0; i < p->n_calls && !err; i++)
 		err = make_call(rt, i);
 	for (int i = 0; i < p->n_sums && !err; i++)
 		err = make_sum(rt, i);
 	return err;
+}
+
+/* a queue without a lane has nothing to do, but those that are always asked for exist */
+static bool has_queue(const struct fsdp_plan *p, enum fsdp_queue q)
+{
+	bool any = q == FSDP_GATHERQ || q == FSDP_REDUCEQ;
+
+	for (int i = 0; i < p->n_lanes; i++)
+		any |= p->lanes[i].queue == q;
+	return any;
 }
 
 int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, const struct fsdp_mesh *mesh,
@@ -712,23 +825,20 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 	rt->plan = plan;
 	rt->net = net;
 	rt->rank = mesh->rank;
-	rt->shard_rank = fsdp_shard_rank(&plan->grid, rt->rank);
-	rt->replica_rank = fsdp_replica_rank(&plan->grid, rt->rank);
 	rt->be = net->dev->be;
 	rt->mem = *mem;
 	rt->stats_micro = -1;
 	rt->pass = &plan->step;
 	rt->queues[FSDP_COMPUTE] = net->compute;
-	if (memcmp(&plan->grid, &mesh->grid, sizeof(plan->grid)))
-		return dn_fail(-EINVAL, "plan: of %d ranks and %d shards, the ranks have come as %d with %d", plan->grid.world,
-			       plan->grid.shards, mesh->grid.world, mesh->grid.shards);
+	if (plan->grid.world != mesh->world)
+		return dn_fail(-EINVAL, "plan: of %d ranks, %d have come", plan->grid.world, mesh->world);
 	rt->blocks = dn_calloc((size_t)plan->n_blocks, sizeof(*rt->blocks));
 	rt->events = dn_calloc((size_t)(FSDP_OP_KINDS * plan->n_blocks), sizeof(*rt->events));
 	if (!rt->blocks || !rt->events)
 		return -ENOMEM;
 	err = fsdp_limiter_init(&rt->limiter, plan->n_slots);
 	for (int q = FSDP_COMPUTE + 1; q < FSDP_QUEUES && !err; q++)
-		if (q != FSDP_EXCHANGEQ || plan->n_sums)
+		if (has_queue(plan, (enum fsdp_queue)q))
 			err = make_queue(rt, (enum fsdp_queue)q);
 	for (int i = 0; i < 2 && !err; i++)
 		err = rt->be->event_create(net->dev, "end of a microbatch", 1, &rt->fences[i]);
@@ -738,6 +848,9 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 		err = make_events(rt, &plan->eval);
 	if (!err)
 		err = make_events(rt, &plan->repeat);
+	for (int i = 0; i < plan->n_blocks && !err; i++)
+		if (plan->blocks[i].whole)
+			point_values(rt, i, true);
 	return err ? err : make_calls(rt, mesh);
 }
 
@@ -751,9 +864,10 @@ void fsdp_runtime_fini(struct fsdp_runtime *rt)
 		rt->be->event_destroy(rt->events[e]);
 	for (int i = 0; i < 2; i++)
 		rt->be->event_destroy(rt->fences[i]);
-	for (int s = 0; s < FSDP_STAGES; s++)
-		if (rt->colls[s])
-			rt->coll_ops->close(rt->colls[s]);
+	for (int i = 0; rt->colls && i < rt->plan->n_lanes; i++)
+		if (rt->colls[i])
+			rt->coll_ops->close(rt->colls[i]);
+	dn_free(rt->colls);
 	fsdp_limiter_fini(&rt->limiter);
 	dn_free(rt->labels);
 	dn_free(rt->tasks);

@@ -20,16 +20,18 @@ struct fsdp_block_run { /* what a block does at run time */
 	bool ready;	 /* every value of this rank's shard was written once */
 };
 
-struct fsdp_tally {		/* what a queue's operations have sent, told apart by schedule where its order tells */
-	struct fsdp_count sent; /* so far */
-	struct fsdp_count seen; /* when the last schedule had ended on the queue */
-	struct fsdp_count last; /* by the last step */
+enum fsdp_sent { FSDP_SENT_VALUES, FSDP_SENT_GRADS, FSDP_SENT_KINDS };
+
+struct fsdp_tally { /* what a queue's operations have sent, told apart by schedule where its order tells */
+	struct fsdp_count sent[FSDP_SENT_KINDS]; /* so far */
+	struct fsdp_count seen[FSDP_SENT_KINDS]; /* when the last schedule had ended on the queue */
+	struct fsdp_count last[FSDP_SENT_KINDS]; /* by the last step */
 };
 
 struct fsdp_runtime {
 	const struct fsdp_plan *plan;
 	struct dn_net *net;
-	int rank, shard_rank, replica_rank;
+	int rank;
 	const struct dn_backend *be;
 	struct dn_stream *queues[FSDP_QUEUES]; /* compute is the net's */
 	struct dn_event **events;	       /* [FSDP_OP_KINDS * n_blocks], NULL where the plan has none */
@@ -38,10 +40,10 @@ struct fsdp_runtime {
 	struct fsdp_memory mem;
 	struct fsdp_block_run *blocks; /* [n_blocks] */
 	const struct fsdp_coll_ops *coll_ops;
-	struct fsdp_coll *colls[FSDP_STAGES]; /* NULL where nothing is done */
-	struct dn_task *tasks;		      /* [n_calls] prepared operations */
+	struct fsdp_coll **colls; /* [n_lanes] */
+	struct dn_task *tasks;	  /* [n_calls] prepared operations */
 	char (*labels)[DN_BLOCK_NAME_MAX + 64];
-	struct fsdp_tally gathered, reduced;
+	struct fsdp_tally tally[FSDP_QUEUES];
 	struct fsdp_limiter limiter;	  /* who holds which slot, checked against the plan */
 	const struct fsdp_schedule *pass; /* the one under way or the last one: the step, an evaluation, a repeated pass */
 	int64_t at, at_pass;		  /* cursors: of the step; of another pass, 0 = between passes */
@@ -78,6 +80,8 @@ int fsdp_runtime_begin(struct fsdp_runtime *rt);
 int fsdp_runtime_stats(struct fsdp_runtime *rt);
 /** fsdp_runtime_update() - the rest of the step, every update through @fn after its waits; it may go on when this returns */
 int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg);
+/** fsdp_runtime_sent() - by the last step that has ended on all queues */
+struct fsdp_count fsdp_runtime_sent(const struct fsdp_runtime *rt, enum fsdp_sent what);
 /** fsdp_runtime_idle() - wait until all queues are empty: device memory is as the steps so far leave it */
 int fsdp_runtime_idle(struct fsdp_runtime *rt);
 #endif

@@ -10,15 +10,19 @@ int fsdp_optim_block(struct fsdp_store *s, int block)
 	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors && !err; t++) {
 		const struct dn_param *p = s->net->params[plan->tensors[t].param];
 		float *state[DN_PARTS - DN_STATE0] = { NULL };
-		int64_t at, n, shard_at;
+		int64_t at, n, from, value_at, value_n, value_from, grad_at, grad_n, grad_from;
 
-		fsdp_plan_tensor(plan, t, s->mesh->rank, &at, &n, &shard_at);
+		/* states are the finest: the interval that this rank updates */
+		fsdp_plan_tensor(plan, t, DN_STATE0, s->mesh->rank, &at, &n, &from);
+		fsdp_plan_tensor(plan, t, DN_GRAD, s->mesh->rank, &grad_at, &grad_n, &grad_from);
+		fsdp_plan_tensor(plan, t, DN_VALUE, s->mesh->rank, &value_at, &value_n, &value_from);
 		if (p->frozen || !n)
 			continue;
 		for (int k = 0; k < plan->n_states; k++)
-			state[k] = fsdp_store_part(s, t, DN_STATE0 + k) + shard_at;
-		err = dn_optim_range(s->net->compute, p, s->update, n, fsdp_store_part(s, t, DN_VALUE) + shard_at,
-				     fsdp_store_part(s, t, DN_GRAD) + shard_at, state);
+			state[k] = fsdp_store_part(s, t, DN_STATE0 + k) + from;
+		err = dn_optim_range(s->net->compute, p, s->update, n,
+				     fsdp_store_part(s, t, DN_VALUE) + value_from + (at - value_at),
+				     fsdp_store_part(s, t, DN_GRAD) + grad_from + (at - grad_at), state);
 	}
 	return err;
 }

@@ -29,9 +29,9 @@ static int check_ready(void *arg, int block)
 	const struct fsdp_block *b = &s->plan->blocks[block];
 
 	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors; t++) {
-		int64_t at, n, shard_at;
+		int64_t at, n, from;
 
-		fsdp_plan_tensor(s->plan, t, s->mesh->rank, &at, &n, &shard_at);
+		fsdp_plan_tensor(s->plan, t, DN_VALUE, s->mesh->rank, &at, &n, &from);
 		if (s->written[t] < n)
 			return dn_fail(-EINVAL,
 				       "block %s: gathered before it has values: %lld of elements %lld to %lld of %s were "
@@ -136,7 +136,7 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, unsigne
 	struct fsdp_store *s = self;
 	int t = s->plan->tensor_of_param[p->index], err;
 	struct each e = { p, 0, fn, arg };
-	int64_t n, shard_at;
+	int64_t n, place;
 	float *x;
 
 	fsdp_mesh_at(s->mesh, "values", p->block->name);
@@ -148,8 +148,8 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, unsigne
 	x = fsdp_store_part(s, t, part);
 	if (!x)
 		return 0;
-	fsdp_plan_tensor(s->plan, t, s->mesh->rank, &e.from, &n, &shard_at);
-	err = n ? dn_window_each(&s->window, s->net->compute, x + shard_at, n, access, each_piece, &e) : 0;
+	fsdp_plan_tensor(s->plan, t, part, s->mesh->rank, &e.from, &n, &place);
+	err = n ? dn_window_each(&s->window, s->net->compute, x + place, n, access, each_piece, &e) : 0;
 	if (!err && part == DN_VALUE && access & DN_WRITE)
 		s->written[t] = n;
 	return err;
@@ -174,17 +174,17 @@ static int check_range(const struct fsdp_store *s, const struct dn_param *p, enu
 	return 0;
 }
 
-/* [*at, *at + *n): what @rank owns of elements [from, from + len) of tensor @t; *shard_at moves along */
-static void owned(const struct fsdp_store *s, int t, int rank, int64_t from, int64_t len, int64_t *at, int64_t *n,
-		  int64_t *shard_at)
+/* [*at, *at + *n): what @rank owns of elements [from, from + len) of tensor @t's @part, *place elements behind the part's begin */
+static void owned(const struct fsdp_store *s, int t, enum dn_part part, int rank, int64_t from, int64_t len, int64_t *at,
+		  int64_t *n, int64_t *place)
 {
 	int64_t start, count, end;
 
-	fsdp_plan_tensor(s->plan, t, rank, &start, &count, shard_at);
+	fsdp_plan_tensor(s->plan, t, part, rank, &start, &count, place);
 	*at = start > from ? start : from;
 	end = start + count < from + len ? start + count : from + len;
 	*n = end > *at && count ? end - *at : 0;
-	*shard_at += *at - start;
+	*place += *at - start;
 }
 
 /* The pieces that the ranks own of what moves, between rank 0's host memory and theirs: c->spans. */
@@ -213,17 +213,19 @@ static int move_whole(struct fsdp_store *s, const struct dn_param *p, enum dn_pa
 	int t = s->plan->tensor_of_param[p->index], err = 0;
 	float *x = fsdp_store_part(s, t, part);
 
-	/* of the copies of a shard rank 0 reads the first, and writes all */
-	for (int q = 0; q < (read ? s->plan->grid.shards : s->plan->grid.world) && !err; q++) {
-		int64_t from, len, shard_at;
+	/* of those that own the same, rank 0 reads the first, and writes all */
+	for (int q = 0; q < s->plan->grid.world && !err; q++) {
+		int64_t from, len, place;
 
-		owned(s, t, q, at, n, &from, &len, &shard_at);
+		if (read && !fsdp_plan_first(s->plan, p->block->index, part, q))
+			continue;
+		owned(s, t, part, q, at, n, &from, &len, &place);
 		if (len && q)
 			span(s, q, whole + (from - at), len);
 		else if (len && read)
-			err = dn_window_read(&s->window, s->net->compute, x + shard_at, len, whole + (from - at));
+			err = dn_window_read(&s->window, s->net->compute, x + place, len, whole + (from - at));
 		else if (len)
-			err = dn_window_write(&s->window, s->net->compute, x + shard_at, len, whole + (from - at));
+			err = dn_window_write(&s->window, s->net->compute, x + place, len, whole + (from - at));
 	}
 	return err ? err : transfer(s, p, read ? "read" : "write", read);
 }
@@ -233,13 +235,13 @@ static int move_part(struct fsdp_store *s, const struct dn_param *p, enum dn_par
 {
 	int t = s->plan->tensor_of_param[p->index], err;
 	const unsigned access = read ? DN_READ : DN_WRITE;
-	int64_t from, len, shard_at;
+	int64_t from, len, place;
 	float *x, *host;
 
-	owned(s, t, s->mesh->rank, at, n, &from, &len, &shard_at);
-	if (!len || (read && fsdp_replica_rank(&s->plan->grid, s->mesh->rank)))
+	owned(s, t, part, s->mesh->rank, at, n, &from, &len, &place);
+	if (!len || (read && !fsdp_plan_first(s->plan, p->block->index, part, s->mesh->rank)))
 		return 0;
-	x = fsdp_store_part(s, t, part) + shard_at;
+	x = fsdp_store_part(s, t, part) + place;
 	err = dn_window_begin(&s->window, s->net->compute, x, len, access, &host);
 	if (err)
 		return err;
@@ -307,7 +309,7 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 {
 	struct fsdp_store *s = self;
 	int t = s->plan->tensor_of_param[p->index];
-	int64_t from, len, shard_at;
+	int64_t from, len, place;
 	int err;
 
 	fsdp_mesh_at(s->mesh, "write", p->block->name);
@@ -321,7 +323,7 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 	if (p->role == DN_TRAINED)
 		err = move(s, p, part, at, n, (float *)in, false);
 	if (!err && p->role == DN_TRAINED && part == DN_VALUE) {
-		owned(s, t, s->mesh->rank, at, n, &from, &len, &shard_at);
+		owned(s, t, DN_VALUE, s->mesh->rank, at, n, &from, &len, &place);
 		s->written[t] += len;
 	}
 	store_touched(s);
@@ -418,6 +420,7 @@ static const struct dn_hooks store_hooks = {
 
 int fsdp_store_attach(struct dn_net *net, struct fsdp_mesh *mesh, const struct fsdp_plan *plan)
 {
+	struct fsdp_group *groups;
 	struct fsdp_store *s;
 	int err;
 
@@ -426,7 +429,15 @@ int fsdp_store_attach(struct dn_net *net, struct fsdp_mesh *mesh, const struct f
 	s = dn_zalloc(sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	err = fsdp_control_attach(&mesh->control, net->dev);
+	groups = dn_calloc((size_t)plan->n_lanes, sizeof(*groups));
+	err = groups ? 0 : -ENOMEM;
+	for (int i = 0; i < plan->n_lanes && !err; i++)
+		groups[i] = plan->lanes[i].group;
+	if (!err)
+		err = fsdp_groups_open(mesh, plan->n_lanes, groups);
+	dn_free(groups);
+	if (!err)
+		err = fsdp_control_attach(&mesh->control, net->dev);
 	if (err) {
 		dn_free(s);
 		return err;

@@ -17,8 +17,8 @@ struct fsdp_store {
 	double exposed_ms;		/* of the last step */
 };
 
-/** fsdp_store_part() - this rank's shard of tensor @t's block, NULL when the part does not exist
- * A tensor's own begin at fsdp_plan_tensor()'s shard_at. */
+/** fsdp_store_part() - this rank's part at rest of tensor @t's block, NULL when it does not exist
+ * A tensor's own elements begin at fsdp_plan_tensor()'s place. */
 float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part);
 /** fsdp_store_attach() - make @net own a sharded store (allocated by its alloc); control operations go to the device */
 int fsdp_store_attach(struct dn_net *net, struct fsdp_mesh *mesh, const struct fsdp_plan *plan);
