@@ -168,7 +168,7 @@ static int open_data(struct training *t, struct session_items *items)
 	if (!err)
 		err = samples_item(items, t->data);
 	if (!err && t->weights_path)
-		err = session_item_weights(items, t->weights_path);
+		err = session_item_weights(&t->s, items, t->weights_path);
 	/* what the flags left open is settled now: printed, compared and logged as resolved */
 	for (int i = 0; !err && i < 4; i++) {
 		const char *key = i == 0 ? "batch" : i == 1 ? "subdivisions" : i == 2 ? "shuffle" : "backup";
