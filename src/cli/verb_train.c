@@ -178,7 +178,7 @@ static int open_data(struct training *t, struct session_items *items)
 			continue;
 		snprintf(text, sizeof(text), "%lld", (long long)(i == 0 ? net->batch : net->subdivisions));
 		if (i == 2)
-			value = t->shuffle == DN_SHUFFLE_OFF ? "0" : t->shuffle == DN_SHUFFLE_EPOCH ? "1" : "replace";
+			value = dn_shuffle_name(t->shuffle);
 		else if (i == 3)
 			value = t->backup;
 		err = dn_options_set(t->s.c->flags, key, value, "resolved");

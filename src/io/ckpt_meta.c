@@ -102,6 +102,11 @@ int dn_ckpt_meta(struct dn_buf *out, const struct dn_ckpt_head *h, int n, const 
 		err = dn_buf_printf(out, RUN_KEY "%016" PRIx64 "\"", h->state.run);
 	if (!err && h->legacy_bn)
 		err = dn_buf_printf(out, ",\"legacy_bn\":true");
+	if (!err && *h->state.shuffle) {
+		err = dn_buf_printf(out, ",\"shuffle\":");
+		if (!err)
+			err = dn_json_text(out, h->state.shuffle);
+	}
 	if (!err)
 		err = dn_buf_printf(out,
 				    ",\"world\":%d,\"mesh\":{\"replicas\":%d,\"shards\":%d},%s,\"check\":\"%016" PRIx64
@@ -238,7 +243,7 @@ static int parse_head(struct dn_ckpt *c, const cJSON *root)
 {
 	struct dn_ckpt_state *s = &c->head.state;
 	const cJSON *data = cJSON_GetObjectItemCaseSensitive(root, "data");
-	const char *cfg = "", *optimizer = "", *list = "";
+	const char *cfg = "", *optimizer = "", *list = "", *shuffle = "";
 	int64_t v;
 	int err;
 
@@ -267,6 +272,8 @@ static int parse_head(struct dn_ckpt *c, const cJSON *root)
 	if (!err && cJSON_GetObjectItemCaseSensitive(root, "run")) /* older ones have none */
 		err = get_hash(c, NULL, root, "run", &s->run);
 	c->head.legacy_bn = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "legacy_bn"));
+	if (!err && cJSON_GetObjectItemCaseSensitive(root, "shuffle"))
+		err = get_text(c, NULL, root, "shuffle", &shuffle);
 	if (!err)
 		err = get_text(c, NULL, data, "list", &list);
 	if (!err)
@@ -278,6 +285,9 @@ static int parse_head(struct dn_ckpt *c, const cJSON *root)
 	if (strlen(list) >= sizeof(s->data_list))
 		return bad(c, NULL, "\"list\" is too long");
 	strcpy(s->data_list, list);
+	if (strlen(shuffle) >= sizeof(s->shuffle))
+		return bad(c, NULL, "\"shuffle\" is too long");
+	strcpy(s->shuffle, shuffle);
 	c->cfg_text = dn_strdup(cfg);
 	c->optimizer = dn_strdup(optimizer);
 	if (!c->cfg_text || !c->optimizer)
