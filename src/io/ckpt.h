@@ -42,6 +42,11 @@ DN_EXPORT int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_
 
 struct dn_ckpt; /* an opened checkpoint: parsed and checked meta.json */
 
+struct dn_ckpt_file { /* what a layer uses of the file that its cfg names */
+	int layer;
+	uint64_t hash;
+};
+
 /* what meta.json says beside tensors */
 struct dn_ckpt_head {
 	struct dn_ckpt_state state;
@@ -49,6 +54,8 @@ struct dn_ckpt_head {
 	const char *optimizer;
 	int world, replicas, shards;
 	bool legacy_bn; /* by a flag: not in the cfg's text */
+	int n_files;	/* 0 also: an older version */
+	const struct dn_ckpt_file *files;
 };
 
 /** dn_ckpt_open() - @path is STEP's directory or its parent (then the newest published step, as dn_ckpt_newest()) */

@@ -102,6 +102,9 @@ int dn_ckpt_meta(struct dn_buf *out, const struct dn_ckpt_head *h, int n, const 
 		err = dn_buf_printf(out, RUN_KEY "%016" PRIx64 "\"", h->state.run);
 	if (!err && h->legacy_bn)
 		err = dn_buf_printf(out, ",\"legacy_bn\":true");
+	for (int i = 0; i < h->n_files && !err; i++)
+		err = dn_buf_printf(out, "%s{\"layer\":%d,\"xxh64\":\"%016" PRIx64 "\"}%s", i ? "," : ",\"files\":[",
+				    h->files[i].layer, h->files[i].hash, i + 1 == h->n_files ? "]" : "");
 	if (!err && *h->state.shuffle) {
 		err = dn_buf_printf(out, ",\"shuffle\":");
 		if (!err)
@@ -239,6 +242,36 @@ static int parse_mesh(struct dn_ckpt *c, const cJSON *root)
 	return 0;
 }
 
+static int parse_files(struct dn_ckpt *c, const cJSON *root)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "files");
+	const cJSON *e;
+
+	if (!list)
+		return 0;
+	if (!cJSON_IsArray(list))
+		return bad_field(c, NULL, "files", "a list");
+	c->files = dn_calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(*c->files));
+	if (!c->files)
+		return -ENOMEM;
+	c->head.files = c->files;
+	cJSON_ArrayForEach(e, list)
+	{
+		struct dn_ckpt_file *f = &c->files[c->head.n_files];
+		int64_t layer;
+		int err = cJSON_IsObject(e) ? get_int(c, NULL, e, "layer", 0, INT32_MAX, &layer)
+					    : bad(c, NULL, "an entry of \"files\" is not an object");
+
+		if (!err)
+			err = get_hash(c, NULL, e, "xxh64", &f->hash);
+		if (err)
+			return err;
+		f->layer = (int)layer;
+		c->head.n_files++;
+	}
+	return 0;
+}
+
 static int parse_head(struct dn_ckpt *c, const cJSON *root)
 {
 	struct dn_ckpt_state *s = &c->head.state;
@@ -272,6 +305,8 @@ static int parse_head(struct dn_ckpt *c, const cJSON *root)
 	if (!err && cJSON_GetObjectItemCaseSensitive(root, "run")) /* older ones have none */
 		err = get_hash(c, NULL, root, "run", &s->run);
 	c->head.legacy_bn = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "legacy_bn"));
+	if (!err)
+		err = parse_files(c, root);
 	if (!err && cJSON_GetObjectItemCaseSensitive(root, "shuffle"))
 		err = get_text(c, NULL, root, "shuffle", &shuffle);
 	if (!err)
