@@ -10,7 +10,6 @@ struct truth {
 	int64_t n, classes;
 	int64_t *at; /* [n + 1]: image i has the classes cls[at[i]] up to cls[at[i + 1]], ascending */
 	int32_t *cls;
-	int64_t cap;	      /* of cls */
 	struct dn_tree *tree; /* NULL: none */
 };
 

@@ -228,7 +228,7 @@ int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int 
 		return param_shared(l, part, role, n_dims, shape, out);
 	if (priv->again)
 		return param_again(l, part, n_dims, shape, out);
-	all = grow(net->params, net->n_params, &priv->cap_params, sizeof(struct dn_param *));
+	all = dn_grow(net->params, net->n_params, sizeof(struct dn_param *));
 	if (!all)
 		return -ENOMEM;
 	net->params = all;
@@ -265,7 +265,7 @@ int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int 
 int dn_layer_buffer(struct dn_layer *l, size_t bytes, enum dn_life life, bool train_only, void **where)
 {
 	struct net_memory *m = &((struct net_priv *)l->net->priv)->memory;
-	struct net_buffer *all = grow(m->buffers, m->n_buffers, &m->cap_buffers, sizeof(*all));
+	struct net_buffer *all = dn_grow(m->buffers, m->n_buffers, sizeof(*all));
 
 	if (!all)
 		return -ENOMEM;
@@ -281,7 +281,7 @@ int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where)
 
 	if (!bytes || l->net->opt.train || priv->again) /* other sizes use the plain weights */
 		return 0;
-	all = grow(priv->packed, priv->n_packed, &priv->cap_packed, sizeof(*all));
+	all = dn_grow(priv->packed, priv->n_packed, sizeof(*all));
 	if (!all)
 		return -ENOMEM;
 	priv->packed = all;

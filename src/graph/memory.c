@@ -6,23 +6,6 @@
 #include "base/mem.h"
 #include "graph/graph_priv.h"
 
-void *grow(void *p, int n, int *cap, size_t size)
-{
-	void *q;
-	size_t bytes;
-	int more;
-
-	if (n < *cap)
-		return p;
-	more = *cap ? 2 * *cap : 32;
-	if (dn_mul_size((size_t)more, size, &bytes))
-		return NULL;
-	q = dn_realloc(p, bytes);
-	if (q)
-		*cap = more;
-	return q;
-}
-
 static bool runs_backward(const struct dn_layer *l)
 {
 	return l->net->opt.train && l->wants_delta;

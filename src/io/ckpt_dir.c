@@ -250,9 +250,9 @@ static int drop(const char *dir, const char *name)
 /* published steps of @run in the open @d, newest first; everything that is none goes */
 static int list_steps(DIR *d, const char *dir, uint64_t run, int64_t **out, int *n_out)
 {
-	int64_t *steps = NULL;
+	int64_t *steps = NULL, *more;
 	struct dirent *e;
-	int n = 0, cap = 0, err = 0;
+	int n = 0, err = 0;
 
 	while (!err && (e = readdir(d))) {
 		int64_t step = ckpt_step_of(e->d_name);
@@ -263,16 +263,12 @@ static int list_steps(DIR *d, const char *dir, uint64_t run, int64_t **out, int 
 		}
 		if (step < 0 || run_of(dir, e->d_name) != run)
 			continue;
-		if (n == cap) {
-			int64_t *more = dn_realloc(steps, (size_t)(2 * cap + 16) * sizeof(*steps));
-
-			if (!more) {
-				err = -ENOMEM;
-				break;
-			}
-			steps = more;
-			cap = 2 * cap + 16;
+		more = dn_grow(steps, n, sizeof(*steps));
+		if (!more) {
+			err = -ENOMEM;
+			break;
 		}
+		steps = more;
 		steps[n++] = step;
 	}
 	if (err) {
