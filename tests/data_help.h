@@ -100,7 +100,7 @@ static inline int open_set(struct dn_dataset **ds, const char *format, const cha
 	err = dn_datafile_read(&d, put_text("t.data", text), true);
 	if (err)
 		return err;
-	err = dn_dataset_open(ds, d, false, inputs, truths);
+	err = dn_dataset_open(ds, d, &(struct dn_dataset_config){ .inputs = inputs, .truths = truths });
 	dn_datafile_destroy(d);
 	return err;
 }

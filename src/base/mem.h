@@ -62,7 +62,7 @@ DN_EXPORT void dn_free(void *p);
 DN_EXPORT void dn_mem_stats(enum dn_region r, struct dn_mem_stats *out);
 DN_EXPORT uint64_t dn_mem_n_allocs(void); /* over all regions */
 
-/** dn_mem_fail_at() - make the @n-th allocation from now fail (1 = next), 0 switches it off */
+/** dn_mem_fail_at() - for tests: make the @n-th allocation from now fail (1 = next), 0 switches it off */
 DN_EXPORT void dn_mem_fail_at(uint64_t n);
 
 /** dn_mul_size() - @a * @b in @out; -EOVERFLOW with a message when it does not fit */

@@ -91,11 +91,6 @@ void dn_image_distort(float *x, int64_t w, int64_t h, int64_t c, float hue, floa
 
 /* --- keys --- */
 
-void dn_augment_defaults(struct dn_augment *a)
-{
-	*a = (struct dn_augment){ .min_ratio = 1, .max_ratio = 2, .aspect = 1, .saturation = 1, .exposure = 1, .flip = true };
-}
-
 static int read_ratio(struct dn_section *s, const char *key, const char *crop, double def, int64_t w, double *out)
 {
 	int64_t side = 0;

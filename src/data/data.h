@@ -90,12 +90,12 @@ struct dn_dataset_config {
 };
 
 /**
- * dn_dataset_open_as() - the train or valid part of a .data file
+ * dn_dataset_open() - the train or valid part of a .data file
  * Data of other sizes, or sizes in another order, than the net takes are an error with both. format=list: images of any size, which become
  * w x h; classes=, labels, names, tree and net must agree on the number of classes (labels and names may have more
  * lines). One warning tells how many images have no label or several in their paths.
  */
-DN_EXPORT int dn_dataset_open_as(struct dn_dataset **out, const struct dn_datafile *d, const struct dn_dataset_config *c);
+DN_EXPORT int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, const struct dn_dataset_config *c);
 /**
  * dn_samples_fit() - an array [n, ...] of @n_dims >= 1 as the input of a net of @c's inputs, w, h and c
  * A net of images takes [n, c, h, w] of its own sizes, [n, h, w] when it has one channel, and flat [n, values]; equal
@@ -103,8 +103,6 @@ DN_EXPORT int dn_dataset_open_as(struct dn_dataset **out, const struct dn_datafi
  * net takes any shape of as many values.
  */
 DN_EXPORT int dn_samples_fit(const char *path, int n_dims, const int64_t *shape, const struct dn_dataset_config *c);
-/** dn_dataset_open() - the same for data that are no images */
-DN_EXPORT int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, bool valid, int64_t inputs, int64_t truths);
 DN_EXPORT void dn_dataset_close(struct dn_dataset *ds);
 
 /* NumPy arrays in memory-mapped files: format 1.0 to 3.0, little-endian, C order, float32/uint8/int32/int64. */

@@ -4,7 +4,6 @@
 #include "data/data.h"
 
 /* Fill @ds; on an error ds->close, if it is set, undoes what was done. */
-int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c);
 int images_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c);
 int cifar_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c);
 

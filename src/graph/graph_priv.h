@@ -76,7 +76,6 @@ extern const struct dn_key_rule dn_net_keys[], dn_block_keys[];
 /* net_keys.c: [net]'s keys into @net and @hyper */
 int net_keys_read(struct dn_net *net);
 int net_batches(struct dn_net *net);
-int hyper_read(struct dn_hyper *h, struct dn_section *s);
 
 /* net.c: the layers into net->layers, and what follows from the last ones */
 int net_build_layers(struct dn_net *net);
@@ -97,7 +96,6 @@ int block_build(struct dn_net *net, const int *first_of);
 /* memory.c */
 int memory_plan(struct dn_net *net); /* activations_bytes and workspace_bytes grow to what this size needs */
 void memory_fini(struct net_memory *m);
-void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena, double *costs);
 size_t memory_tail(const struct dn_net *net, struct net_tail *at);
 
 #endif

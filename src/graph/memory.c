@@ -163,7 +163,7 @@ void memory_fini(struct net_memory *m)
 	dn_free(m->output_of);
 }
 
-void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena, double *costs)
+static void place_buffers(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena, double *costs)
 {
 	for (int i = 0; i < m->n_items; i++)
 		*m->where[i] = (char *)arena + m->items[i].offset;
@@ -174,14 +174,6 @@ void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, v
 			l->output = layers[l->inputs_of[0].layer].output;
 		l->cost = l->has_cost ? costs++ : NULL;
 	}
-}
-
-int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items)
-{
-	const struct net_priv *priv = net->priv;
-
-	*items = priv->memory.items;
-	return priv->memory.n_items;
 }
 
 /* The host's side: one struct of numbers for each pass of an update and for its step, the costs of each pass. */
@@ -248,9 +240,9 @@ int dn_net_alloc(struct dn_net *net)
 	priv->count = (int64_t *)(void *)(tail + priv->tail.count);
 	priv->input = (float *)(void *)(tail + priv->tail.input);
 	priv->truth = (float *)(void *)(tail + priv->tail.truth);
-	memory_place(&priv->memory, net->layers, net->n_layers, net->arena, priv->costs);
+	place_buffers(&priv->memory, net->layers, net->n_layers, net->arena, priv->costs);
 	for (int i = 1; i < priv->n_shapes; i++)
-		memory_place(&priv->shapes[i].memory, priv->shapes[i].layers, net->n_layers, net->arena, priv->costs);
+		place_buffers(&priv->shapes[i].memory, priv->shapes[i].layers, net->n_layers, net->arena, priv->costs);
 	for (int i = 0; i < priv->n_packed && pack; i++) {
 		*priv->packed[i].where = (char *)net->workspace + at;
 		at += dn_up(priv->packed[i].bytes, DN_ALIGN);

@@ -131,10 +131,6 @@ DN_EXPORT int dn_net_check_keys(struct dn_net *net);
 /** dn_net_alloc() - activations and workspace. With a constant store attached before, an inference net also
  * keeps packed weights: workspace_bytes then grows by them here. */
 DN_EXPORT int dn_net_alloc(struct dn_net *net);
-/** dn_net_plan() - the buffers inside activations_bytes; returns their number. Steps 0..n-1 are the forward
- * passes of the layers, n..2n-1 the backward passes of layers n-1..0. */
-struct dn_arena_item;
-DN_EXPORT int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items);
 /**
  * dn_net_add_shapes() - plan the net for input sizes [w, h] beside the cfg's
  * Between dn_net_build() and dn_net_alloc(); activations_bytes and workspace_bytes become those of the hungriest size.

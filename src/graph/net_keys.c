@@ -192,7 +192,7 @@ static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 	return 0;
 }
 
-int hyper_read(struct dn_hyper *h, struct dn_section *s)
+static int hyper_read(struct dn_hyper *h, struct dn_section *s)
 {
 	int err = policy_read(h, s);
 

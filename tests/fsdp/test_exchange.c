@@ -252,7 +252,7 @@ static void open_rank(struct job *j, int rank, struct rank_run *r)
 		CHECK_OK(dn_layer_wants_exchange(l, true, WIDTH));
 	}
 	CHECK_OK(dn_layer_wants_exchange(&r->net->layers[3], false, WIDTH));
-	CHECK_OK_FATAL(fsdp_mesh_create_local(&r->mesh, j->hub, rank, 20000));
+	CHECK_OK_FATAL(fsdp_mesh_create_local(&r->mesh, j->hub, rank, 0, 20000));
 	r->dev->be->set_timeout(r->dev, 20000);
 	CHECK_OK_FATAL(fsdp_blocks_apply(r->net, &o));
 	CHECK_OK_FATAL(fsdp_plan_build(&r->plan, r->net, &o, j->world));

@@ -89,7 +89,7 @@ static int build(struct rank_run *r, struct job *j, int rank)
 		err = dn_local_attach(r->net);
 	if (!err && !j->plain) {
 		r->dev->be->set_timeout(r->dev, 20000);
-		err = fsdp_mesh_create_local(&r->mesh, j->hub, rank, 20000);
+		err = fsdp_mesh_create_local(&r->mesh, j->hub, rank, 0, 20000);
 		if (!err)
 			err = fsdp_blocks_apply(r->net, &o);
 		if (!err)

@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		d = NULL;
 		if (dn_datafile_parse(&d, text, "t.data"))
 			abort();
-		if (!dn_dataset_open_as(&ds, d, &c) && k < 3) {
+		if (!dn_dataset_open(&ds, d, &c) && k < 3) {
 			t = malloc((size_t)ds->classes * sizeof(*t) + 1);
 			for (int64_t i = 0; i < ds->n && i < 4; i++)
 				if (ds->name(ds, i)[0] != '/' && !strstr(ds->name(ds, i), ".."))
