@@ -11,7 +11,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
+#include "data/lines.h"
+#include "data/loader.h"
+#include "data/npy.h"
 
 static char folder[64];
 

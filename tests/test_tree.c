@@ -2,7 +2,8 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/tree.h"
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
 #include "net_help.h"
 
 static char dir[] = "/tmp/treeXXXXXX";

@@ -11,6 +11,7 @@
 #include "data/array_priv.h"
 #include "data/dataset_priv.h"
 #include "data/image_priv.h"
+#include "data/lines.h"
 #include "data/truth_priv.h"
 
 struct scratch { /* of one thread that decodes */

@@ -4,7 +4,8 @@
  * number in the data set follow from its microbatch and slot alone, so what the net sees depends neither on
  * the number of threads nor on their timing.
  */
-#include "data/data.h"
+#include "data/dataset.h"
+#include "data/loader.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
 #ifndef DN_DATA_TRUTH_PRIV_H
 #define DN_DATA_TRUTH_PRIV_H
 #include "base/tree.h"
-#include "data/data.h"
+#include "data/lines.h"
 
 #define TRUTH_IGNORE (-1234.0f) /* of a group of the tree that says nothing about an image */
 

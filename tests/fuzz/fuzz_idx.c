@@ -1,7 +1,8 @@
 /* IDX files, plain and packed, as inputs and as truth. */
 #include "fuzz.h"
 
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
 
 static void make_seeds(const char *folder)
 {

@@ -1,7 +1,8 @@
 /* A .data file, a list of images, labels and a tree, split at the bytes 1 of one input. */
 #include "fuzz.h"
 
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
 
 #define SEED(name, text) fuzz_seed(folder, name, text, sizeof(text) - 1)
 
