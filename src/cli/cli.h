@@ -23,6 +23,8 @@ void cli_command_fini(struct dn_command *c);
 void cli_usage(FILE *f);
 /** cli_verb_help() - one verb with its flags; @prefix: the plugin's name, NULL for the core's */
 void cli_verb_help(FILE *f, const struct dn_verb *v, const char *prefix);
+/** cli_print_options() - a table, one entry a line; @lead stands before each key ("-", "-fsdp.") */
+void cli_print_options(FILE *f, const struct dn_option *table, const char *lead);
 /** cli_help_words() - help about the verb, plugin and section that @words name; false when there is none */
 bool cli_help_words(FILE *f, int n, char *const *words);
 /** cli_help_section() - the keys of the cfg section @word ("route", "[net]"), or of .data files; false when there is none
@@ -30,6 +32,8 @@ bool cli_help_words(FILE *f, int n, char *const *words);
 bool cli_help_section(FILE *f, const char *word, bool more);
 /** cli_print_sections() - the keys of all sections */
 void cli_print_sections(FILE *f);
+/** cli_man() - the manual page, made from the tables */
+void cli_man(FILE *f);
 bool cli_takes_plugin_flags(const struct dn_verb *v);
 
 extern const struct dn_verb verb_classifier_train, verb_classifier_valid, verb_train, verb_net, verb_forward, verb_partial,

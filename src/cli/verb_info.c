@@ -36,7 +36,7 @@ static void print_option(FILE *f, const struct dn_option *o, const char *lead)
 	fputc('\n', f);
 }
 
-static void print_options(FILE *f, const struct dn_option *table, const char *lead)
+void cli_print_options(FILE *f, const struct dn_option *table, const char *lead)
 {
 	for (; table && table->key; table++)
 		print_option(f, table, lead);
@@ -49,7 +49,7 @@ void cli_verb_help(FILE *f, const struct dn_verb *v, const char *prefix)
 	if (v->flags && v->flags[0])
 		fprintf(f, "\nFlags, anywhere on the line:\n");
 	for (int i = 0; v->flags && v->flags[i]; i++)
-		print_options(f, v->flags[i], "-");
+		cli_print_options(f, v->flags[i], "-");
 	if (!prefix && cli_takes_plugin_flags(v))
 		fprintf(f, "  %-26s a plugin's key, as in its cfg section (darknet options lists them)\n", "-PLUGIN.KEY VALUE");
 }
@@ -113,7 +113,7 @@ static bool help_plugin(FILE *f, int n, char *const *words)
 			print_verb_line(f, v, l.p->name);
 		fprintf(f, "\nKeys of [%s], or flags:\n", l.p->name);
 		snprintf(lead, sizeof(lead), "-%s.", l.p->name);
-		print_options(f, l.p->options, lead);
+		cli_print_options(f, l.p->options, lead);
 	}
 	for (const struct dn_verb *v = l.p->verbs; n == 2 && v && v->name; v++)
 		if (!strcmp(v->name, words[1])) {
@@ -139,12 +139,10 @@ bool cli_help_words(FILE *f, int n, char *const *words)
 	return found || help_plugin(f, n, words);
 }
 
-static void print_man(FILE *f);
-
 static int run_help(struct dn_command *c)
 {
 	if (dn_options_on(c->flags, "man")) {
-		print_man(c->out);
+		cli_man(c->out);
 		return 0;
 	}
 	if (c->n_args == 0) {
@@ -189,13 +187,13 @@ static int options_plugin(void *arg, const char *name, const char *path)
 	}
 	fprintf(f, "\nPlugin %s, keys of [%s] or flags:\n", name, name);
 	snprintf(lead, sizeof(lead), "-%s.", name);
-	print_options(f, l.p->options, lead);
+	cli_print_options(f, l.p->options, lead);
 	for (const struct dn_verb *v = l.p->verbs; v && v->name; v++) {
 		if (!v->flags || !v->flags[0])
 			continue;
 		fprintf(f, "\ndarknet %s %s:\n", name, v->name);
 		for (int i = 0; v->flags[i]; i++)
-			print_options(f, v->flags[i], "-");
+			cli_print_options(f, v->flags[i], "-");
 	}
 	dn_plugin_close(&l);
 	return 0;
@@ -211,16 +209,16 @@ static int run_options(struct dn_command *c)
 	FILE *f = c->out;
 
 	fprintf(f, "Verbs that run a net:\n");
-	print_options(f, cli_net_flags, "-");
-	print_options(f, cli_seed_flags, "-");
-	print_options(f, cli_batch_flags, "-");
+	cli_print_options(f, cli_net_flags, "-");
+	cli_print_options(f, cli_seed_flags, "-");
+	cli_print_options(f, cli_batch_flags, "-");
 	fprintf(f, "\nTraining:\n");
-	print_options(f, cli_train_flags, "-");
+	cli_print_options(f, cli_train_flags, "-");
 	for (const struct dn_verb *const *v = cli_verbs; *v; v++)
 		for (int i = 0; (*v)->flags && (*v)->flags[i]; i++)
 			if (!shared_table((*v)->flags[i])) {
 				fprintf(f, "\ndarknet %s:\n", (*v)->name);
-				print_options(f, (*v)->flags[i], "-");
+				cli_print_options(f, (*v)->flags[i], "-");
 			}
 	cli_print_sections(f);
 	return dn_plugin_each(options_plugin, f);
@@ -346,7 +344,7 @@ static int man_plugin(void *arg, const char *name, const char *path)
 	return 0;
 }
 
-static void print_man(FILE *f)
+void cli_man(FILE *f)
 {
 	fprintf(f, ".TH DARKNET 1 \"\" \"darknet-fsdp %s\" \"User Commands\"\n", DN_VERSION);
 	fputs(".SH NAME\ndarknet \\- train and run neural networks described by cfg files, on one process or sharded over many\n"
