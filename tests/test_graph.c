@@ -322,7 +322,7 @@ static void batch_is_split_over_subdivisions_and_ranks(void)
 	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &opt));
 	CHECK_EQ(t.net->microbatch, 2);
 	CHECK_EQ(t.net->batch, 6);
-	CHECK_EQ(t.net->local, 2);
+	CHECK_EQ(t.net->local_batch, 2);
 	CU_ASSERT_PTR_NOT_NULL(strstr(t.warnings, "batch=8 is no multiple of subdivisions=3"));
 	net_help_close(&t);
 	opt.batch = 24;
@@ -331,8 +331,8 @@ static void batch_is_split_over_subdivisions_and_ranks(void)
 	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &opt));
 	CHECK_EQ(t.net->batch, 24);
 	CHECK_EQ(t.net->microbatch, 12);
-	CHECK_EQ(t.net->local, 3);
-	CHECK_EQ(t.net->layers[0].batch, 3);
+	CHECK_EQ(t.net->local_batch, 3);
+	CHECK_EQ(t.net->layers[0].local_batch, 3);
 	CHECK_STR(t.warnings, "");
 	net_help_close(&t);
 	opt.batch = 20;
@@ -344,7 +344,7 @@ static void batch_is_split_over_subdivisions_and_ranks(void)
 	REFUSES("[net]\nbatch=0\ninputs=2\n[conn]\n", -EINVAL, "batch=0");
 	opt = (struct dn_net_options){ .world = 2, .batch = 5, .cfg_batch_optional = true };
 	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &opt));
-	CHECK_EQ(t.net->local, 5);
+	CHECK_EQ(t.net->local_batch, 5);
 	CHECK_EQ(t.net->microbatch, 10);
 	CHECK_EQ(t.net->subdivisions, 1);
 	net_help_close(&t);
@@ -704,7 +704,7 @@ static void no_two_live_buffers_overlap(void)
 		}
 		t.dev->be->facts(t.dev, &f);
 		if (!f.host_access) /* behind it input and truth as well */
-			tail += sizeof(float) * (size_t)(t.net->local * (t.net->inputs + t.net->truths)) + 2 * DN_ALIGN;
+			tail += sizeof(float) * (size_t)(t.net->local_batch * (t.net->inputs + t.net->truths)) + 2 * DN_ALIGN;
 		CU_ASSERT(end <= t.net->activations_bytes && t.net->activations_bytes < end + tail);
 		CU_ASSERT(t.net->activations_bytes < all); /* something is reused */
 		net_help_close(&t);
@@ -735,7 +735,7 @@ static void reuse_changes_no_bit(void)
 	}
 	for (int i = 0; i < net->n_layers; i++) {
 		struct dn_layer *l = &net->layers[i];
-		const size_t bytes = sizeof(float) * (size_t)(l->batch * l->outputs);
+		const size_t bytes = sizeof(float) * (size_t)(l->local_batch * l->outputs);
 
 		CHECK_OK_FATAL(t.dev->be->alloc(t.dev, DN_MEM_HOST, bytes, (void **)&l->output));
 		apart[n++] = l->output;
@@ -808,7 +808,7 @@ static void inference_needs_less_and_keeps_the_layer_asked_for(void)
 		CU_ASSERT(b.net->activations_bytes < a.net->activations_bytes / 2);
 		CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 		CHECK_BITS(peek_output(b.net, i), peek_output(a.net, i),
-			   sizeof(float) * (size_t)(b.net->local * b.net->layers[i].outputs));
+			   sizeof(float) * (size_t)(b.net->local_batch * b.net->layers[i].outputs));
 		net_help_close(&b);
 	}
 	net_help_close(&a);

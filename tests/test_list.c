@@ -327,7 +327,7 @@ static void evaluation_fits_and_training_draws_by_key(void)
 				.exposure = 1.5,
 				.flip = true };
 	struct dn_dataset_config c = net(12, 10, 3, 3);
-	struct dn_sample_key key = { .update = 4, .slot = 9 };
+	struct dn_sample_key key = { .update = 4, .place = 9 };
 	struct dn_dataset *ds = NULL;
 	float x[16 * 16 * 3], want[16 * 16 * 3];
 	struct dn_augment_draw d;

@@ -199,7 +199,7 @@ int session_ready(struct session *s, struct session_items *items)
 	if (err)
 		return err;
 	if (!s->net->store.ops)
-		err = dn_local_attach(s->net);
+		err = dn_whole_attach(s->net);
 	if (!err)
 		err = dn_net_alloc(s->net);
 	if (!err)

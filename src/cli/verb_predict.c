@@ -209,13 +209,13 @@ static int prepare(struct prediction *p, struct session_items *items)
 	p->scores = dn_calloc((size_t)net->layers[net->output_layer].outputs, sizeof(*p->scores));
 	if (!p->best || !p->scores)
 		return -ENOMEM;
-	err = be->alloc_host(net->dev, DN_MEM_HOST, (size_t)(net->local * net->inputs) * sizeof(*p->x), (void **)&p->x);
+	err = be->alloc_host(net->dev, DN_MEM_HOST, (size_t)(net->local_batch * net->inputs) * sizeof(*p->x), (void **)&p->x);
 	if (!err)
 		err = be->alloc_host(net->dev, DN_MEM_HOST, (size_t)net->layers[net->output_layer].outputs * sizeof(*p->out),
 				     (void **)&p->out);
 	if (err)
 		return err;
-	memset(p->x, 0, (size_t)(net->local * net->inputs) * sizeof(*p->x));
+	memset(p->x, 0, (size_t)(net->local_batch * net->inputs) * sizeof(*p->x));
 	return p->path && p->s.run.group.rank == 0 ? read_image(p, p->path) : 0;
 }
 

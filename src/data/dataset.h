@@ -14,9 +14,9 @@ extern "C" {
 
 struct dn_datafile;
 
-struct dn_sample_key {	       /* where a sample stands in training: what is drawn for it follows from this */
-	uint64_t update, slot; /* update from 1; place in the update over all ranks and microbatches, from 0 */
-	int64_t w, h;	       /* size wanted; 0 = the data set's, others where any_size is set */
+struct dn_sample_key {		/* where a sample stands in training: what is drawn for it follows from this */
+	uint64_t update, place; /* update from 1; place in the update over all ranks and microbatches, from 0 */
+	int64_t w, h;		/* size wanted; 0 = the data set's, others where any_size is set */
 };
 
 struct dn_dataset {

@@ -105,7 +105,7 @@ struct dn_augment_draw { /* what was drawn for one image */
 DN_EXPORT int dn_augment_read(struct dn_augment *a, struct dn_section *net, int64_t w);
 /** dn_augment_draw() - for an image of @iw x @ih and a net of @w x @h: pure in all arguments */
 DN_EXPORT void dn_augment_draw(struct dn_augment_draw *d, const struct dn_augment *a, uint64_t seed, uint64_t update,
-			       uint64_t slot, int64_t iw, int64_t ih, int64_t w, int64_t h);
+			       uint64_t place, int64_t iw, int64_t ih, int64_t w, int64_t h);
 DN_EXPORT void dn_augment_apply(const struct dn_augment *a, const struct dn_augment_draw *d, const struct dn_view *v, float *out,
 				int64_t w, int64_t h);
 

@@ -111,7 +111,7 @@ static void make_input(const struct images *m, const struct dn_view *v, const st
 		dn_image_fit(v, m->fit, x, w, h);
 		return;
 	}
-	dn_augment_draw(&d, &m->augment, m->seed, key->update, key->slot, v->w, v->h, w, h);
+	dn_augment_draw(&d, &m->augment, m->seed, key->update, key->place, v->w, v->h, w, h);
 	dn_augment_apply(&m->augment, &d, v, x, w, h);
 }
 

@@ -47,7 +47,7 @@ struct dn_loader_config {
 #define DN_LOADER_DEPTH 3 /* microbatches in the ring */
 
 /** dn_loader_bytes() - what the ring takes: pure, for the plan */
-DN_EXPORT int dn_loader_bytes(int64_t local, int64_t inputs, int64_t truths, size_t *out);
+DN_EXPORT int dn_loader_bytes(int64_t local_batch, int64_t inputs, int64_t truths, size_t *out);
 
 struct dn_loader;
 DN_EXPORT int dn_loader_create(struct dn_loader **out, const struct dn_loader_config *c);
@@ -55,7 +55,7 @@ DN_EXPORT int dn_loader_create(struct dn_loader **out, const struct dn_loader_co
 DN_EXPORT void dn_loader_destroy(struct dn_loader *l);
 /**
  * dn_loader_next() - the next microbatch of this rank; pointers are valid until the next call
- * A sample that cannot be read is the error of its microbatch, with its message (of the lowest slot, if there are
+ * A sample that cannot be read is the error of its microbatch, with its message (of the lowest place, if there are
  * several), however many threads there are; every later call gives it again. *waited_ns (may be NULL) grows by the
  * time that the caller waited.
  */

@@ -1,6 +1,7 @@
 /* Which sample stands at which place: a pure function of (seed, position).
  *
- * position = (update-1) * E + global slot, so it depends neither on the number of ranks nor on subdivisions nor on threads.
+ * position = (update-1) * E + place in the update, so it depends neither on the number of ranks nor on subdivisions
+ * nor on threads.
  */
 #ifndef DN_DATA_ORDER_H
 #define DN_DATA_ORDER_H

@@ -104,9 +104,9 @@ size_t memory_tail(const struct dn_net *net, struct net_tail *at)
 	t->input = t->truth = n;
 	if (f.host_access)
 		return n;
-	n += dn_up(sizeof(float) * (size_t)(net->local * net->max_inputs), DN_ALIGN);
+	n += dn_up(sizeof(float) * (size_t)(net->local_batch * net->max_inputs), DN_ALIGN);
 	t->truth = n;
-	return n + dn_up(sizeof(float) * (size_t)(net->local * net->truths), DN_ALIGN);
+	return n + dn_up(sizeof(float) * (size_t)(net->local_batch * net->truths), DN_ALIGN);
 }
 
 int memory_plan(struct dn_net *net)

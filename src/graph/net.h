@@ -75,7 +75,7 @@ struct dn_net {
 	int64_t batch;		 /* images of one update over all ranks, E = microbatch * subdivisions */
 	int64_t subdivisions;	 /* microbatches of one update */
 	int64_t microbatch;	 /* images of one microbatch over all ranks */
-	int64_t local;		 /* images of one microbatch on this rank = microbatch / world */
+	int64_t local_batch;	 /* images of one microbatch on this rank = microbatch / world */
 	int64_t w, h, c, inputs; /* of one image */
 	int64_t max_inputs;	 /* largest inputs over all planned sizes */
 	int64_t truths;		 /* target length of one image */

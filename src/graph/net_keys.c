@@ -330,9 +330,9 @@ int net_batches(struct dn_net *net)
 		return dn_fail(-EINVAL, "net: subdivisions %lld must be within 1 and %lld", (long long)o->subdivisions,
 			       (long long)most);
 	if (o->cfg_batch_optional) {
-		net->local = o->batch ? o->batch : 1;
+		net->local_batch = o->batch ? o->batch : 1;
 		net->subdivisions = 1;
-		net->microbatch = net->batch = net->local * o->world;
+		net->microbatch = net->batch = net->local_batch * o->world;
 		return 0;
 	}
 	if (o->batch)
@@ -341,8 +341,8 @@ int net_batches(struct dn_net *net)
 		net->subdivisions = o->subdivisions;
 	net->microbatch = batch / net->subdivisions;
 	net->batch = net->microbatch * net->subdivisions;
-	net->local = net->microbatch / o->world;
-	if (!net->local || net->microbatch % o->world)
+	net->local_batch = net->microbatch / o->world;
+	if (!net->local_batch || net->microbatch % o->world)
 		return batches_fail(net, batch);
 	if (net->batch != batch)
 		dn_warn("batch=%lld is no multiple of subdivisions=%lld: an update takes %lld x %lld = %lld images",
