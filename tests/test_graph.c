@@ -342,12 +342,14 @@ static void batch_is_split_over_subdivisions_and_ranks(void)
 	opt.batch = 1;
 	CHECK_FAILS(net_help_build(&t, "ref", text, &opt), -EINVAL, "that does: 8");
 	REFUSES("[net]\nbatch=0\ninputs=2\n[conn]\n", -EINVAL, "batch=0");
-	opt = (struct dn_net_options){ .world = 2, .batch = 5, .cfg_batch_optional = true };
+	opt = (struct dn_net_options){ .world = 2, .local_batch = 5 };
 	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &opt));
 	CHECK_EQ(t.net->local_batch, 5);
 	CHECK_EQ(t.net->microbatch, 10);
 	CHECK_EQ(t.net->subdivisions, 1);
 	net_help_close(&t);
+	opt.local_batch = -1;
+	CHECK_FAILS(net_help_build(&t, "ref", text, &opt), -EINVAL, "net: batch -1 must be within 1");
 }
 
 /* --- policies --- */

@@ -127,9 +127,7 @@ int session_pass_batch(struct session *s, struct dn_net_options *opt)
 		batch = dn_options_int(s->c->flags, "batch");
 	if (batch < 1)
 		batch = 1;
-	opt->batch = (batch + world - 1) / world;
-	opt->subdivisions = 1;
-	opt->cfg_batch_optional = true;
+	opt->local_batch = (batch + world - 1) / world;
 	return 0;
 }
 

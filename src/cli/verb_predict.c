@@ -221,7 +221,7 @@ static int prepare(struct prediction *p, struct session_items *items)
 
 static int predict(struct prediction *p, struct dn_command *c)
 {
-	struct dn_net_options opt = { .batch = 1, .subdivisions = 1, .cfg_batch_optional = true };
+	struct dn_net_options opt = { .local_batch = 1 };
 	struct session_items items = { 0 };
 	struct dn_weights_info info;
 	int err;

@@ -53,17 +53,17 @@ struct dn_hyper { /* [net]'s training keys */
 };
 
 struct dn_net_options {
-	int64_t batch, subdivisions; /* 0 = the cfg's */
-	int rank, world;	     /* this rank's images are the rank-th part of each microbatch */
-	bool train;		     /* deltas, saved buffers and gradients will be needed */
-	bool legacy_bn;		     /* or [net] legacy_bn=1 */
+	int64_t batch, subdivisions; /* of training: 0 = the cfg's */
+	int64_t local_batch; /* of inference: images of a pass on this rank, whatever the two and the cfg say; 0: as they say */
+	int rank, world;     /* this rank's images are the rank-th part of each microbatch */
+	bool train;	     /* deltas, saved buffers and gradients will be needed */
+	bool legacy_bn;	     /* or [net] legacy_bn=1 */
 	uint64_t seed;
 	int n_keep; /* inference: other layers whose outputs must survive the pass */
 	const int *keep;
 	bool (*needs)(const struct dn_layer *l); /* other layers whose outputs must survive, asked of each; NULL: none */
-	bool multi_scale;	 /* the caller changes the size in training when hyper.random; else random=1 is an error */
-	bool describe;		 /* nothing will run: warn of all that a training would be warned of */
-	bool cfg_batch_optional; /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
+	bool multi_scale; /* the caller changes the size in training when hyper.random; else random=1 is an error */
+	bool describe;	  /* nothing will run: warn of all that a training would be warned of */
 };
 
 struct dn_net {

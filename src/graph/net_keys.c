@@ -329,8 +329,10 @@ int net_batches(struct dn_net *net)
 	if (o->subdivisions < 0 || o->subdivisions > most)
 		return dn_fail(-EINVAL, "net: subdivisions %lld must be within 1 and %lld", (long long)o->subdivisions,
 			       (long long)most);
-	if (o->cfg_batch_optional) {
-		net->local_batch = o->batch ? o->batch : 1;
+	if (o->local_batch < 0 || o->local_batch > most)
+		return dn_fail(-EINVAL, "net: batch %lld must be within 1 and %lld", (long long)o->local_batch, (long long)most);
+	if (o->local_batch) {
+		net->local_batch = o->local_batch;
 		net->subdivisions = 1;
 		net->microbatch = net->batch = net->local_batch * o->world;
 		return 0;

@@ -36,9 +36,7 @@ struct rank_run {
 /* @shards 0: the whole net in the whole store */
 static void open_rank(struct rank_run *r, struct fsdp_hub *hub, int rank, int world, int shards)
 {
-	const struct dn_net_options opt = {
-		.rank = rank, .world = world, .seed = 9, .batch = BATCH, .subdivisions = 1, .cfg_batch_optional = true
-	};
+	const struct dn_net_options opt = { .rank = rank, .world = world, .seed = 9, .local_batch = BATCH };
 	struct fsdp_options o = plan_defaults();
 
 	memset(r, 0, sizeof(*r));

@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	for (int train = 0; train < 2; train++) {
 		const struct dn_net_options opt = {
-			.world = 1, .train = train, .seed = 7, .multi_scale = train, .cfg_batch_optional = !train
+			.world = 1, .train = train, .seed = 7, .multi_scale = train, .local_batch = !train
 		};
 		struct dn_cfg *cfg = NULL;
 		struct dn_net *net = NULL;
