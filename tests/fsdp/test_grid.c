@@ -33,12 +33,10 @@ struct rank_run {
 	struct fsdp_plan *plan;
 };
 
-/* @shards 0: the whole net in the local store */
+/* @shards 0: the whole net in the whole store */
 static void open_rank(struct rank_run *r, struct fsdp_hub *hub, int rank, int world, int shards)
 {
-	const struct dn_net_options opt = {
-		.rank = rank, .world = world, .seed = 9, .batch = BATCH, .subdivisions = 1, .cfg_batch_optional = true
-	};
+	const struct dn_net_options opt = { .rank = rank, .world = world, .seed = 9, .local_batch = BATCH };
 	struct fsdp_options o = plan_defaults();
 
 	memset(r, 0, sizeof(*r));
@@ -53,7 +51,7 @@ static void open_rank(struct rank_run *r, struct fsdp_hub *hub, int rank, int wo
 		CHECK_OK_FATAL(fsdp_plan_build(&r->plan, r->net, &o, world));
 		CHECK_OK_FATAL(fsdp_store_attach(r->net, r->mesh, r->plan));
 	} else {
-		CHECK_OK_FATAL(dn_local_attach(r->net));
+		CHECK_OK_FATAL(dn_whole_attach(r->net));
 	}
 	CHECK_OK_FATAL(dn_net_alloc(r->net));
 	CHECK_OK_FATAL(r->net->store.ops->alloc(r->net->store.self, r->net));

@@ -26,7 +26,7 @@ struct fsdp_mesh {
 
 /** fsdp_mesh_create() - one rank alone, or all that the launcher started (collective) */
 int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms);
-/** fsdp_mesh_create_local() - rank @rank of @hub's ranks in this process */
+/** fsdp_mesh_create_local() - rank @rank of @hub's ranks in this process, for tests */
 int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms);
 
 /* groups.c */
