@@ -81,6 +81,20 @@ void fsdp_strategy_cut(const struct fsdp_grid *mesh, struct fsdp_block *b)
 
 /* --- of each block --- */
 
+const struct dn_key_rule fsdp_block_keys[] = {
+	{ .key = "strategy",
+	  .kind = DN_KEY_TEXT,
+	  .otherwise = "that of [fsdp]",
+	  .help = "what is cut over which ranks, see [fsdp]",
+	  .resume = DN_RESUME_ANY },
+	{ .key = "release",
+	  .kind = DN_KEY_TEXT,
+	  .otherwise = "that of [fsdp]",
+	  .help = "what becomes of the gathered values after forward, see [fsdp]",
+	  .resume = DN_RESUME_ANY },
+	{ .key = NULL },
+};
+
 /* what a [block] says for itself; NULL: nothing */
 static const char *own_key(struct dn_section *s, const char *key, char *where, size_t cap)
 {
@@ -88,8 +102,10 @@ static const char *own_key(struct dn_section *s, const char *key, char *where, s
 
 	if (!k)
 		return NULL;
+	if (!dn_section_rule(s, key))
+		dn_section_rules(s, fsdp_block_keys);
 	snprintf(where, cap, "%s:%d", s->file->path, k->line);
-	return dn_section_text(s, key, NULL);
+	return dn_key_text(s, key);
 }
 
 int fsdp_release_parse(const char *value, const char *where, int *stay)
