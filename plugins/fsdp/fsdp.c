@@ -48,6 +48,7 @@ static int fsdp_init(struct dn_run *r, void **self)
 	}
 	fsdp_mesh_group(f->mesh, &r->group);
 	r->load_rank0 = f->opt.load_rank0;
+	r->sync_bn = f->opt.sync_bn;
 	*self = f;
 	return 0;
 }

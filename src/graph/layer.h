@@ -133,7 +133,8 @@ DN_EXPORT int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, 
 /* --- for forward() and backward() --- */
 const void *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k); /* output of input k */
 /** dn_layer_exchange() - x[0..n), device memory, becomes the sum over all ranks for later work of the compute stream; alone it stays
- * as it is. The calls of a pass are those that were declared, in that order. -ENOTSUP: a type that is not summed. */
+ * as it is. The calls of a pass are those that were declared, in that order. -ENOTSUP: a type that is not summed, or a store that
+ * sums nothing. */
 DN_EXPORT int dn_layer_exchange(struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n);
 /** dn_layer_dx() - delta of input k, NULL when it is not wanted; *acc: add instead of overwrite */
 void *dn_layer_dx(const struct dn_layer *l, int k, bool *acc);

@@ -57,6 +57,7 @@ struct dn_net_options {
 	int rank, world;	     /* this rank's images are the rank-th part of each microbatch */
 	bool train;		     /* deltas, saved buffers and gradients will be needed */
 	bool legacy_bn;		     /* or [net] legacy_bn=1 */
+	bool sync_bn; /* training normalises with the statistics of all ranks' images, which the store's hook exchanges */
 	uint64_t seed;
 	int n_keep; /* inference: other layers whose outputs must survive the pass */
 	const int *keep;

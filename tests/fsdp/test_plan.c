@@ -683,7 +683,7 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 	CHECK_FAILS(resolve("accumulate", "no_sync", NULL, NULL, &o), -EINVAL, "supports sharded");
 	CHECK_FAILS(resolve("reduction", "library", NULL, NULL, &o), -EINVAL, "supports tree");
 	CHECK_FAILS(resolve("nan", "skip", NULL, NULL, &o), -EINVAL, "supports stop");
-	CHECK_FAILS(resolve("batch_norm", "sync", NULL, NULL, &o), -EINVAL, "supports local");
+	CHECK_FAILS(resolve("batch_norm", "global", NULL, NULL, &o), -EINVAL, "supports local, sync");
 	CHECK_FAILS(resolve("collectives", "shm", NULL, NULL, &o), -EINVAL,
 		    "a.cfg:7: collectives=shm: not in this version, which supports auto, mpi, local");
 	CHECK_FAILS(resolve("prefetch", "early", NULL, NULL, &o), -EINVAL,

@@ -35,7 +35,7 @@ static const struct fsdp_name reductions[] = { { "tree", FSDP_TREE, false }, { "
 static const struct fsdp_name nans[] = {
 	{ "stop", 0, false }, { "skip", -1, true }, { "continue", -1, true }, { NULL, 0, false }
 };
-static const struct fsdp_name norms[] = { { "local", 0, false }, { "sync", -1, true }, { NULL, 0, false } };
+static const struct fsdp_name norms[] = { { "local", false, false }, { "sync", true, false }, { NULL, 0, false } };
 static const struct fsdp_name loads[] = { { "each", false, false }, { "rank0", true, false }, { NULL, 0, false } };
 
 const struct fsdp_names fsdp_strategies = { "strategy", strategies };
@@ -172,9 +172,10 @@ const struct dn_option fsdp_option_table[] = {
 	{ .key = "batch_norm",
 	  .type = DN_OPT_STRING,
 	  .def = "local",
-	  .arg = "local",
+	  .arg = "local|sync",
 	  .check = check_batch_norm,
-	  .help = "local: a rank normalises with its own images; rolling statistics take the mean over ranks" },
+	  .help = "local: a rank normalises with its own images; rolling statistics take the mean over ranks; sync: over the images "
+		  "of all ranks" },
 	{ .key = "collectives",
 	  .type = DN_OPT_STRING,
 	  .def = "auto",
@@ -232,6 +233,7 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		.wire = { name_of_key(o, &fsdp_wire_types), name_of_key(o, &fsdp_reduce_types) },
 		.reduction = name_of_key(o, &fsdp_reductions),
 		.transport = name_of_key(o, &fsdp_transports),
+		.sync_bn = name_of_key(o, &norm_names),
 		.load_rank0 = name_of_key(o, &load_names),
 		.timeout_ms = timeout_ms > 0 && timeout_ms < 1 ? 1 : (int64_t)timeout_ms, /* 0 is for ever */
 	};

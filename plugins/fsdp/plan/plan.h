@@ -54,6 +54,7 @@ struct fsdp_options { /* [fsdp], resolved */
 	struct fsdp_wire wire;
 	enum fsdp_reduction reduction;
 	enum fsdp_transport transport;
+	bool sync_bn;	    /* who built the net has told it so: its layers ask for sums then */
 	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
 };
