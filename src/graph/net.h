@@ -27,6 +27,7 @@ struct dn_block { /* consecutive layers, gathered, freed and reduced together */
 	int index;
 	char name[DN_BLOCK_NAME_MAX];
 	int first, last;	    /* layers, inclusive */
+	bool recompute;		    /* asked for; see dn_block_recomputes() */
 	struct dn_section *section; /* its [block] marker, NULL for head, net, and blocks of a policy */
 	void *data;		    /* the plugin's */
 };
@@ -121,6 +122,11 @@ DN_EXPORT void dn_net_destroy(struct dn_net *net); /* also destroys the store; N
 DN_EXPORT int dn_net_set_blocks(struct dn_net *net, int n, const int *first, const char *const *names);
 /** dn_net_may_start_block() - false when a layer before @layer shares params with @layer or a later one */
 DN_EXPORT bool dn_net_may_start_block(const struct dn_net *net, int layer);
+/** dn_net_set_recompute() - of which blocks, [n_blocks], backward runs the forward again instead of keeping what it made
+ * In place of what [block] recompute=1 says. Before dn_net_alloc(); activations_bytes follows. No result changes. */
+DN_EXPORT int dn_net_set_recompute(struct dn_net *net, const bool *recompute);
+/** dn_block_recomputes() - whether that happens: in a net that trains, where the block has a backward */
+DN_EXPORT bool dn_block_recomputes(const struct dn_block *b);
 DN_EXPORT bool dn_net_has_markers(const struct dn_net *net);
 /** dn_block_option() - a plugin's key of the [block] section as text, NULL when missing; marks it as used */
 DN_EXPORT const char *dn_block_option(struct dn_block *b, const char *key);
@@ -133,7 +139,8 @@ DN_EXPORT int dn_net_check_keys(struct dn_net *net);
  * keeps packed weights: workspace_bytes then grows by them here. */
 DN_EXPORT int dn_net_alloc(struct dn_net *net);
 /** dn_net_plan() - the buffers inside activations_bytes; returns their number. Steps 0..n-1 are the forward
- * passes of the layers, n..2n-1 the backward passes of layers n-1..0. */
+ * passes of the layers, the next ones the backward passes of layers n-1..0; before those of a recomputed block stand the second
+ * forward passes of its layers. */
 struct dn_arena_item;
 DN_EXPORT int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items);
 /**

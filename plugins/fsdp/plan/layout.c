@@ -227,6 +227,8 @@ static void turn(struct fsdp_plan *p, const struct dn_net *net)
 
 		in_time = b->gathered && left-- > 0;
 		b->in_backward = i >= first;
+		b->recompute = dn_block_recomputes(&net->blocks[i]);
+		reads = b->recompute; /* by its second forward; once gathered they serve backward too */
 		for (int k = b->first; k <= b->last; k++)
 			reads = reads || (net->layers[k].wants_delta && net->layers[k].backward_reads_params);
 		reads = reads && b->in_backward && b->gathered;

@@ -75,6 +75,16 @@ static int check_blocks(const char *value, const char *where)
 	return fsdp_policy_parse(value, where, &p);
 }
 
+/* whose blocks the names are is seen when there is a net */
+static int check_recompute(const char *value, const char *where)
+{
+	const size_t n = strlen(value);
+
+	if (n && value[0] != ',' && value[n - 1] != ',' && !strstr(value, ",,"))
+		return 0;
+	return fsdp_refuse("recompute", value, where, "wanted none, all, or names of blocks separated by commas");
+}
+
 /* N updates, or Nm minutes */
 static int check_save_every(const char *value, const char *where)
 {
@@ -176,6 +186,12 @@ const struct dn_option fsdp_option_table[] = {
 	  .check = check_batch_norm,
 	  .help = "local: a rank normalises with its own images; rolling statistics take the mean over ranks; sync: over the images "
 		  "of all ranks" },
+	{ .key = "recompute",
+	  .type = DN_OPT_STRING,
+	  .arg = "none|all|NAME,...",
+	  .check = check_recompute,
+	  .help = "blocks of which training keeps the input alone and backward runs the forward again (unset: those with "
+		  "recompute=1 in their [block])" },
 	{ .key = "collectives",
 	  .type = DN_OPT_STRING,
 	  .def = "auto",
@@ -233,6 +249,8 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		.wire = { name_of_key(o, &fsdp_wire_types), name_of_key(o, &fsdp_reduce_types) },
 		.reduction = name_of_key(o, &fsdp_reductions),
 		.transport = name_of_key(o, &fsdp_transports),
+		.recompute = dn_options_text(o, "recompute"),
+		.recompute_where = dn_options_where(o, "recompute"),
 		.sync_bn = name_of_key(o, &norm_names),
 		.load_rank0 = name_of_key(o, &load_names),
 		.timeout_ms = timeout_ms > 0 && timeout_ms < 1 ? 1 : (int64_t)timeout_ms, /* 0 is for ever */

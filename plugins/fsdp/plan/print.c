@@ -78,6 +78,7 @@ static void json_blocks(struct json *j, const struct fsdp_plan *p)
 		put_u64(j, ",\"gathered_bytes\":", fsdp_place_values(p, i).bytes);
 		put_u64(j, ",\"padding_bytes\":", padding_bytes(p, i));
 		put(j, ",\"slot\":%d,\"grad_slot\":%d", b->slot, b->grad_slot);
+		put(j, ",\"recompute\":%s", b->recompute ? "true" : "false");
 		put(j, ",\"learns\":%s,\"resident\":%s,\"backward_gather\":%s}", b->learns ? "true" : "false",
 		    b->resident ? "true" : "false", b->backward_gather ? "true" : "false");
 	}
@@ -222,7 +223,7 @@ static struct human human(uint64_t bytes)
 
 static void print_blocks(const struct fsdp_plan *p, FILE *out)
 {
-	int width = 5;
+	int width = 5, n = 0;
 
 	for (int i = 0; i < p->n_blocks; i++)
 		if ((int)strlen(p->blocks[i].name) > width)
@@ -246,6 +247,11 @@ static void print_blocks(const struct fsdp_plan *p, FILE *out)
 			: b->backward_gather ? "gathered again"
 					     : "not read");
 	}
+	for (int i = 0; i < p->n_blocks; i++)
+		if (p->blocks[i].recompute)
+			fprintf(out, "%s %s", n++ ? "," : "recomputed in backward:", p->blocks[i].name);
+	if (n)
+		fputc('\n', out);
 }
 
 static void print_row(FILE *out, const char *name, uint64_t planned, uint64_t replicated)

@@ -61,9 +61,9 @@ int norm_setup(struct layer_norm *nm, struct dn_layer *l, enum dn_act act)
 		dn_warn("%s:%d: layer %d: batch normalisation over one value a channel (one image on this rank) is always 0",
 			l->section->file->path, l->section->line, l->index);
 	nm->desc = (struct dn_bn_desc){ .x = l->out, .legacy = o->legacy_bn, .act = act };
-	err = dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)&nm->mean);
+	err = dn_layer_buffer(l, bytes, DN_LIFE_KEPT, true, (void **)&nm->mean);
 	if (!err)
-		err = dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)&nm->variance);
+		err = dn_layer_buffer(l, bytes, DN_LIFE_KEPT, true, (void **)&nm->variance);
 	if (!err && !nm->biases)
 		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&nm->no_bias);
 	return err;
@@ -125,6 +125,8 @@ int norm_forward(const struct layer_norm *nm, struct dn_layer *l, const struct d
 	if (pass->phase == DN_INFER || l->frozen)
 		return be->bn_forward(st, &nm->desc, x, nm->scales->value, bias, nm->rolling_mean->value,
 				      nm->rolling_variance->value, y);
+	if (pass->again)
+		return be->bn_forward(st, &nm->desc, x, nm->scales->value, bias, nm->mean, nm->variance, y);
 	err = nm->sync ? forward_sync(nm, l, x, bias, y)
 		       : be->bn_forward_train(st, &nm->desc, x, nm->scales->value, bias, nm->mean, nm->variance, y);
 	return err ? err : give_stats(nm, l);
