@@ -343,6 +343,39 @@ static void inference_keeps_nothing_to_recompute(void)
 	CHECK_EQ(bytes[0], bytes[1]);
 }
 
+static void every_failing_allocation_is_an_error_and_leaks_nothing(void)
+{
+	bool some[BLOCKS_MAX] = { true, true, false, true, true };
+	struct dn_mem_stats before, after;
+	int failed = 0;
+
+	dn_mem_stats(DN_MEM_HOST, &before);
+	for (uint64_t n = 1;; n++) {
+		struct net_help t;
+		char cfg[4096];
+		int err;
+
+		marked(cfg, sizeof(cfg), nets[0], 21);
+		dn_mem_fail_at(n);
+		err = net_help_build(&t, "ref", cfg, NULL);
+		if (!err)
+			err = dn_net_add_shapes(t.net, 1, (const int64_t[][2]){ { 10, 12 } });
+		if (!err)
+			err = dn_net_set_recompute(t.net, some);
+		if (!err)
+			err = dn_net_set_blocks(t.net, 2, (int[]){ 0, 2 }, NULL);
+		dn_mem_fail_at(0);
+		net_help_close(&t);
+		if (!err)
+			break;
+		CHECK_EQ(err, -ENOMEM);
+		failed++;
+		dn_mem_stats(DN_MEM_HOST, &after);
+		CHECK_EQ(after.now_bytes, before.now_bytes);
+	}
+	CU_ASSERT(failed > 60);
+}
+
 static const char scales[] =
 	"[net]\nbatch=4\nwidth=8\nheight=8\nchannels=2\n"
 	"[block]\n[convolutional]\nfilters=6\nsize=3\npad=1\nbatch_normalize=1\nactivation=mish\n"
@@ -403,6 +436,7 @@ static const struct check_case cases[] = {
 	CASE(outputs_after_forward_and_backward_are_those_of_forward),
 	CASE(blocks_can_be_chosen_until_memory_is_taken),
 	CASE(inference_keeps_nothing_to_recompute),
+	CASE(every_failing_allocation_is_an_error_and_leaks_nothing),
 	CASE(t22_other_sizes_are_recomputed_too),
 	{ NULL, NULL },
 };
