@@ -180,6 +180,8 @@ static void maxpool_padding_defaults_to_size_less_one(void)
 	net_help_close(&t);
 }
 
+#define HUGE_CONV "[conv]\nfilters=1048576\nsize=1\n" /* 2^61 operations */
+
 static void impossible_shapes_are_errors_with_numbers(void)
 {
 	REFUSES(NET "[route]\nlayers=0\n", -EINVAL, "t.cfg:7: [route] layers: layer 0 has no earlier layer");
@@ -207,6 +209,9 @@ static void impossible_shapes_are_errors_with_numbers(void)
 	REFUSES("[net]\nwidth=16000000\nheight=16000000\nchannels=3\n[conv]\n", -EOVERFLOW, "2^40");
 	REFUSES("[net]\nwidth=30000\nheight=30000\nchannels=1\nbatch=16000000\n[conv]\n", -EOVERFLOW, "2^40");
 	REFUSES("[net]\nwidth=1000\nheight=1000\nchannels=1\nbatch=1000\n[conv]\nfilters=16000000\n", -EOVERFLOW, "2^40");
+	REFUSES("[net]\ninputs=1099511627776\n[conn]\noutput=4294967296\n", -EOVERFLOW, "layer 0: weights are more than 2^40");
+	REFUSES("[net]\nwidth=1024\nheight=1024\nchannels=1048576\n" HUGE_CONV HUGE_CONV HUGE_CONV, -EOVERFLOW,
+		"t.cfg:11: [conv] layer 2: more than 2^62 operations for one image up to here");
 	REFUSES(NET "[conv]\nfilters=-1\n", -EINVAL, "t.cfg:7: [conv] filters=-1");
 	REFUSES(NET "[conv]\nsize=0\n", -EINVAL, "size=0");
 	REFUSES(NET "[conv]\nfilters=abc\n", -EINVAL, "t.cfg:7: [conv] filters=abc");

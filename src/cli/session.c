@@ -49,10 +49,10 @@ static void print_notices(const struct session *s)
 {
 	const struct dn_options *f = s->c->flags;
 	int usable = dn_usable_cores(), affinity = dn_affinity_cores(), present = dn_present_cores();
-	char bound[120] = "";
+	char bound[120] = "", quota[80];
 
 	if (usable < affinity)
-		snprintf(bound, sizeof(bound), " by this rank (a CPU quota of %.4g)", dn_quota_cores(""));
+		snprintf(bound, sizeof(bound), " by this rank (%s)", dn_quota_text(dn_quota_cores(""), quota, sizeof(quota)));
 	else if (usable < present)
 		snprintf(bound, sizeof(bound), " by this rank (bound by the launcher or an affinity mask)");
 

@@ -321,7 +321,7 @@ static int forward(struct pass *p, struct dn_command *c)
 	if (!err)
 		err = session_item(&items, "images", "%lld", (long long)p->n);
 	if (!err)
-		err = session_item_weights(&items, c->args[1]);
+		err = session_item_weights(&p->s, &items, c->args[1]);
 	err = session_agree(&p->s, err, "input");
 	if (!err)
 		err = session_ready(&p->s, &items);

@@ -202,7 +202,7 @@ static int prepare(struct prediction *p, struct session_items *items)
 	if (!err)
 		err = samples_names(&p->names, p->file, net);
 	if (!err)
-		err = session_item_weights(items, p->s.c->args[2]);
+		err = session_item_weights(&p->s, items, p->s.c->args[2]);
 	if (err)
 		return err;
 	p->best = dn_calloc((size_t)p->top, sizeof(*p->best));

@@ -35,6 +35,8 @@ DN_EXPORT int dn_datafile_read(struct dn_datafile **out, const char *path, bool 
 /** dn_datafile_parse() - the same of a text; @path only names it in messages */
 DN_EXPORT int dn_datafile_parse(struct dn_datafile **out, const char *text, const char *path);
 DN_EXPORT void dn_datafile_destroy(struct dn_datafile *d);
+/** dn_shuffle_name() - as it is written: "1", "replace", "0" */
+DN_EXPORT const char *dn_shuffle_name(enum dn_shuffle s);
 /** dn_shuffle_parse() - "1", "replace", "0"; @where leads the message */
 DN_EXPORT int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out);
 

@@ -42,6 +42,11 @@ const struct dn_key_rule dn_datafile_keys[] = {
 	{ .key = NULL },
 };
 
+const char *dn_shuffle_name(enum dn_shuffle s)
+{
+	return s == DN_SHUFFLE_OFF ? "0" : s == DN_SHUFFLE_EPOCH ? "1" : "replace";
+}
+
 int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out)
 {
 	if (!strcmp(text, "1"))

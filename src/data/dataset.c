@@ -233,6 +233,16 @@ int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct
 	return 0;
 }
 
+static int refuse_tree(const struct dn_datafile *d)
+{
+	if (!d->tree || d->format == DN_FORMAT_LIST)
+		return 0;
+	return dn_section_fail(&d->file->sections[0], "tree", -EINVAL,
+			       "tree=%.200s: classes of arrays are taken as they stand, without their ancestors; a tree is for "
+			       "format=list here, and for the [softmax] of the cfg",
+			       d->tree);
+}
+
 int dn_dataset_open_as(struct dn_dataset **out, const struct dn_datafile *d, const struct dn_dataset_config *c)
 {
 	struct dn_dataset *ds = dn_zalloc(sizeof(*ds));
@@ -240,6 +250,10 @@ int dn_dataset_open_as(struct dn_dataset **out, const struct dn_datafile *d, con
 
 	if (!ds)
 		return -ENOMEM;
+	if (refuse_tree(d)) {
+		dn_free(ds);
+		return -EINVAL;
+	}
 	switch (d->format) {
 	case DN_FORMAT_LIST:
 		err = images_open(ds, d, c);

@@ -6,6 +6,7 @@
 
 #define NET_MAX_LAYERS 8192
 #define NET_MAX_COUNT ((int64_t)1 << 40) /* elements of one tensor, or of one image */
+#define NET_MAX_FLOPS ((int64_t)1 << 62) /* operations of one image */
 
 struct net_buffer { /* asked for by a layer */
 	size_t bytes;

@@ -80,6 +80,7 @@ struct dn_layer {
 	int n_inputs;
 	struct dn_layer_input *inputs_of; /* [n_inputs] */
 	int first_param, n_params;	  /* in net->params; none when share_index names another owner */
+	uint64_t file_hash;		  /* of what it uses of the file that a key names, DN_RESUME_FILE; 0 = no file */
 	int owner;			  /* layer whose params it uses: itself, or another by share_index */
 	int n_shared;			  /* of the owner's params, bound so far */
 	int uses, use;			  /* layers that use the owner's params, and which of them this is, in order */

@@ -81,6 +81,9 @@ int net_build_layers(struct dn_net *net)
 		err = layer_build(net, n, s);
 		if (err)
 			return err;
+		if (l->flops > NET_MAX_FLOPS - net->flops)
+			return dn_section_fail(s, NULL, -EOVERFLOW,
+					       "layer %d: more than 2^62 operations for one image up to here", n);
 		net->flops += l->flops;
 		n++;
 	}

@@ -116,14 +116,16 @@ int64_t dn_ckpt_newest(const char *dir)
 
 struct look {
 	struct dn_ckpt_folder *f;
-	uint64_t run;
+	uint64_t run, other; /* the first other one that has an id */
 };
 
 static void see_folder(void *arg, int64_t step, uint64_t run)
 {
-	const struct look *l = arg;
+	struct look *l = arg;
 	struct dn_ckpt_folder *f = l->f;
 
+	if (run > f->newest_run || f->newest < 0 || (run == f->newest_run && step > f->newest))
+		f->newest = step;
 	if (run > f->newest_run)
 		f->newest_run = run;
 	if (run == l->run) {
@@ -134,13 +136,17 @@ static void see_folder(void *arg, int64_t step, uint64_t run)
 	f->others_first = !f->n_others || step < f->others_first ? step : f->others_first;
 	f->others_last = !f->n_others || step > f->others_last ? step : f->others_last;
 	f->n_others++;
+	f->n_unnamed += !run;
+	f->several |= run && l->other && run != l->other;
+	if (!l->other)
+		l->other = run;
 }
 
 void dn_ckpt_look(const char *dir, uint64_t run, struct dn_ckpt_folder *out)
 {
 	struct look l = { .run = run };
 
-	*out = (struct dn_ckpt_folder){ .last = -1, .others_first = -1, .others_last = -1 };
+	*out = (struct dn_ckpt_folder){ .last = -1, .others_first = -1, .others_last = -1, .newest = -1 };
 	l.f = out;
 	each_step(dir, see_folder, &l);
 }
@@ -232,6 +238,19 @@ int ckpt_publish(const char *dir, int64_t step, uint64_t run)
 	return err;
 }
 
+/* A save that was stopped where folders cannot change places leaves STEP.old, STEP.tmp or both, whole, and no STEP: whole ones
+ * without a STEP stay. */
+static bool is_rest_of_killed(const char *dir, const char *name)
+{
+	const char *end;
+	char step[32];
+
+	if (leading_step(name, &end) < 0 || strcmp(end, ".tmp"))
+		return false;
+	snprintf(step, sizeof(step), "%.*s", (int)(end - name), name);
+	return !ckpt_is_published(dir, name) || ckpt_is_published(dir, step);
+}
+
 static int newest_first(const void *a, const void *b)
 {
 	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -245,6 +264,23 @@ static int drop(const char *dir, const char *name)
 	int err = ckpt_path(path, "%s/%s", dir, name);
 
 	return err ? err : dn_remove_tree(path);
+}
+
+int dn_ckpt_sweep(const char *dir, int *n)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	int err = 0;
+
+	if (!d)
+		return errno == ENOENT ? 0 : dn_fail(-errno, "%s: %s", dir, strerror(errno));
+	while (!err && (e = readdir(d)))
+		if (is_rest_of_killed(dir, e->d_name)) {
+			err = drop(dir, e->d_name);
+			*n += !err;
+		}
+	closedir(d);
+	return err;
 }
 
 /* published steps of @run in the open @d, newest first; everything that is none goes */

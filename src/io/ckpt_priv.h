@@ -12,7 +12,8 @@
 struct dn_ckpt {
 	char dir[CKPT_PATH_MAX];
 	struct dn_ckpt_head head;
-	char *cfg_text, *optimizer; /* what head points at */
+	char *cfg_text, *optimizer; /* what head points at, */
+	struct dn_ckpt_file *files; /* and this */
 	int n_tensors;
 	struct dn_ckpt_tensor *tensors; /* by name, ascending */
 	int n_files;			/* rank files seen in intervals */

@@ -354,13 +354,23 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 	};
 	struct dn_ckpt_tensor *tensors;
 	struct dn_buf text = { 0 };
+	struct dn_ckpt_file *files;
 	char path[CKPT_PATH_MAX];
 	struct dn_out o;
 	int n_tensors = 0, err;
 
-	tensors = dn_calloc((size_t)carries_at(l) + (size_t)net->n_carries, sizeof(*tensors));
-	if (!tensors)
+	files = dn_calloc((size_t)net->n_layers, sizeof(*files));
+	if (!files)
 		return -ENOMEM;
+	for (int i = 0; i < net->n_layers; i++)
+		if (net->layers[i].file_hash)
+			files[head.n_files++] = (struct dn_ckpt_file){ i, net->layers[i].file_hash };
+	head.files = files;
+	tensors = dn_calloc((size_t)carries_at(l) + (size_t)net->n_carries, sizeof(*tensors));
+	if (!tensors) {
+		dn_free(files);
+		return -ENOMEM;
+	}
 	net->store.ops->report(net->store.self, &report);
 	head.replicas = report.replicas;
 	head.shards = g->world / report.replicas;
@@ -384,6 +394,7 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 		dn_free(tensors[i].intervals);
 	}
 	dn_free(tensors);
+	dn_free(files);
 	dn_buf_fini(&text);
 	return err;
 }

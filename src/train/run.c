@@ -56,6 +56,8 @@ static int save_ckpt(struct dn_loop *l)
 	int err;
 
 	snprintf(s.data_list, sizeof(s.data_list), "%s", l->train->path);
+	if (l->c.shuffle != DN_SHUFFLE_EPOCH)
+		snprintf(s.shuffle, sizeof(s.shuffle), "%s", dn_shuffle_name(l->c.shuffle));
 	snprintf(path, sizeof(path), "%s/%" PRId64, l->ckpt_dir, s.step);
 	err = dn_ckpt_save(l->net, l->ckpt_dir, &s, l->c.keep, &l->g, &bytes);
 	l->last_save_ns = dn_now_ns();

@@ -28,9 +28,11 @@ static int connected_setup(struct dn_layer *l, struct dn_section *s)
 	w.init = (struct dn_init){ DN_INIT_UNIFORM, sqrt(2. / (double)l->inputs) };
 	w.shape[0] = w.file_rows = l->outputs;
 	w.shape[1] = w.file_cols = l->inputs;
-	l->flops = 2 * l->inputs * l->outputs;
 	err = linear_declare(li, l, &w);
-	return err ? err : linear_setup(li, l);
+	if (err)
+		return err;
+	l->flops = 2 * li->weights->n;
+	return linear_setup(li, l);
 }
 
 static int connected_forward(struct dn_layer *l, const struct dn_pass *pass)
