@@ -154,7 +154,7 @@ static void t22_a_recomputed_block_is_gathered_once_in_backward(void)
 		}
 		CHECK_EQ(n_gathers(none.plan, 0, true), 0);
 		CHECK_EQ(n_gathers(all.plan, 0, true), limit < 4);
-		CU_ASSERT((all.plan->hash != none.plan->hash) == (all.plan->blocks[0].backward_gather || limit == 4));
+		CU_ASSERT(all.plan->hash != none.plan->hash);
 		planned_fini(&none);
 		planned_fini(&all);
 	}

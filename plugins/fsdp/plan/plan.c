@@ -207,6 +207,8 @@ static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct
 		err = dn_buf_printf(t, "block %s %d-%d padded %lld shard %lld at %lld grad %lld slot %d %d\n", b->name, b->first,
 				    b->last, (long long)b->padded, (long long)b->shard, (long long)b->shard_offset,
 				    (long long)b->grad_offset, b->slot, b->grad_slot);
+		if (!err && b->recompute)
+			err = dn_buf_printf(t, "recomputed in backward\n");
 		for (int k = b->first_tensor; k < b->first_tensor + b->n_tensors && !err; k++)
 			err = dn_buf_printf(t, "tensor %s %lld at %lld\n", net->params[p->tensors[k].param]->name,
 					    (long long)p->tensors[k].n, (long long)p->tensors[k].offset);
