@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "data/data.h"
+#include "data/datafile.h"
 #include "graph/cfg.h"
 
 #define FAR 1e15 /* a bound that nobody meets */

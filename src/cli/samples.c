@@ -121,7 +121,7 @@ int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn
 		c.augment = &a;
 	}
 	if (!err)
-		err = dn_dataset_open_as(out, d, &c);
+		err = dn_dataset_open(out, d, &c);
 	if (!err && !valid && (*out)->has_truth && !(*out)->truths)
 		warn_later(d, net);
 	return err;

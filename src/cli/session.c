@@ -127,9 +127,7 @@ int session_pass_batch(struct session *s, struct dn_net_options *opt)
 		batch = dn_options_int(s->c->flags, "batch");
 	if (batch < 1)
 		batch = 1;
-	opt->batch = (batch + world - 1) / world;
-	opt->subdivisions = 1;
-	opt->cfg_batch_optional = true;
+	opt->local_batch = (batch + world - 1) / world;
 	return 0;
 }
 
@@ -200,7 +198,7 @@ int session_ready(struct session *s, struct session_items *items)
 	if (err)
 		return err;
 	if (!s->net->store.ops)
-		err = dn_local_attach(s->net);
+		err = dn_whole_attach(s->net);
 	if (!err)
 		err = dn_net_alloc(s->net);
 	if (!err)

@@ -24,7 +24,7 @@ struct session {
 
 /* What must be the same on all ranks; texts are copied. Zero-initialise. */
 struct session_items {
-	int n, cap;
+	int n;
 	struct dn_item *item;
 };
 int session_item(struct session_items *s, const char *name, const char *fmt, ...) DN_PRINTF(3, 4);

@@ -11,19 +11,15 @@
 int session_item(struct session_items *s, const char *name, const char *fmt, ...)
 {
 	size_t n = strlen(name) + 1;
+	struct dn_item *grown;
 	char text[512];
 	va_list ap;
 	char *both; /* NAME\0VALUE */
 
-	if (s->n == s->cap) {
-		int cap = s->cap ? 2 * s->cap : 64;
-		struct dn_item *grown = dn_realloc(s->item, (size_t)cap * sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		s->item = grown;
-		s->cap = cap;
-	}
+	grown = dn_grow(s->item, s->n, sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	s->item = grown;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);

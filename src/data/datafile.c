@@ -1,5 +1,5 @@
 /* .data files: the keys of Darknet and ours, typed. */
-#include "data/data.h"
+#include "data/datafile.h"
 
 #include <errno.h>
 #include <stdio.h>

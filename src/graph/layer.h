@@ -60,7 +60,7 @@ struct dn_layer {
 	struct dn_block *block;
 	struct dn_section *section;
 	int index;
-	int64_t batch;		 /* images of a microbatch on this rank */
+	int64_t local_batch;	 /* images of a microbatch on this rank */
 	int64_t w, h, c, inputs; /* of one image; w = h = 0, c = inputs for a flat input */
 	int64_t out_w, out_h, out_c, outputs;
 	struct dn_tensor in;	    /* input 0, and its delta: w, h, c of all images */

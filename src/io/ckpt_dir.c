@@ -44,7 +44,7 @@ static int64_t leading_step(const char *name, const char **end)
 	return n ? step : -1;
 }
 
-int64_t ckpt_step_of(const char *name)
+static int64_t step_of(const char *name)
 {
 	const char *end;
 	int64_t step = leading_step(name, &end);
@@ -85,7 +85,7 @@ static void each_step(const char *dir, void (*fn)(void *arg, int64_t step, uint6
 	if (!d)
 		return;
 	while ((e = readdir(d))) {
-		int64_t step = ckpt_step_of(e->d_name);
+		int64_t step = step_of(e->d_name);
 
 		if (step >= 0 && ckpt_is_published(dir, e->d_name))
 			fn(arg, step, run_of(dir, e->d_name));
@@ -286,12 +286,12 @@ int dn_ckpt_sweep(const char *dir, int *n)
 /* published steps of @run in the open @d, newest first; everything that is none goes */
 static int list_steps(DIR *d, const char *dir, uint64_t run, int64_t **out, int *n_out)
 {
-	int64_t *steps = NULL;
+	int64_t *steps = NULL, *more;
 	struct dirent *e;
-	int n = 0, cap = 0, err = 0;
+	int n = 0, err = 0;
 
 	while (!err && (e = readdir(d))) {
-		int64_t step = ckpt_step_of(e->d_name);
+		int64_t step = step_of(e->d_name);
 
 		if (is_leftover(e->d_name) || (step >= 0 && !ckpt_is_published(dir, e->d_name))) {
 			err = drop(dir, e->d_name);
@@ -299,16 +299,12 @@ static int list_steps(DIR *d, const char *dir, uint64_t run, int64_t **out, int 
 		}
 		if (step < 0 || run_of(dir, e->d_name) != run)
 			continue;
-		if (n == cap) {
-			int64_t *more = dn_realloc(steps, (size_t)(2 * cap + 16) * sizeof(*steps));
-
-			if (!more) {
-				err = -ENOMEM;
-				break;
-			}
-			steps = more;
-			cap = 2 * cap + 16;
+		more = dn_grow(steps, n, sizeof(*steps));
+		if (!more) {
+			err = -ENOMEM;
+			break;
 		}
+		steps = more;
 		steps[n++] = step;
 	}
 	if (err) {

@@ -29,7 +29,7 @@ static int by_start(const void *a, const void *b)
 	return x->start < y->start ? -1 : x->start > y->start;
 }
 
-void ckpt_sort_intervals(struct dn_ckpt_interval *iv, int n)
+static void sort_intervals(struct dn_ckpt_interval *iv, int n)
 {
 	if (n > 1)
 		qsort(iv, (size_t)n, sizeof(*iv), by_start);
@@ -433,7 +433,7 @@ static int parse_intervals(struct dn_ckpt *c, struct dn_ckpt_tensor *t, const cJ
 			return err;
 		t->n_intervals++;
 	}
-	ckpt_sort_intervals(t->intervals, n);
+	sort_intervals(t->intervals, n);
 	for (int i = 1; i < n; i++) {
 		const struct dn_ckpt_interval *a = &t->intervals[i - 1], *b = &t->intervals[i];
 		int64_t end = a->start + a->length;

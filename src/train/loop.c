@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "data/datafile.h"
 #include "io/weights.h"
 #include "train/loop_priv.h"
 
@@ -493,7 +494,7 @@ static struct dn_pass pass_of(const struct dn_loop *l, int64_t update, int64_t m
 		.phase = DN_TRAIN,
 		.input = x,
 		.truth = t,
-		.first_image = (uint64_t)((update - 1) * net->batch + m * net->microbatch + l->g.rank * net->local),
+		.first_image = (uint64_t)((update - 1) * net->batch + m * net->microbatch + l->g.rank * net->local_batch),
 		.micro = m,
 	};
 }
@@ -639,8 +640,8 @@ static int bad_block(struct dn_loop *l, int64_t update, int64_t m, int bad_rank,
 {
 	struct dn_net *net = l->net;
 	const struct dn_backend *be = net->dev->be;
-	const size_t x_bytes = sizeof(float) * (size_t)(net->local * net->inputs);
-	const size_t t_bytes = sizeof(float) * (size_t)(net->local * net->truths);
+	const size_t x_bytes = sizeof(float) * (size_t)(net->local_batch * net->inputs);
+	const size_t t_bytes = sizeof(float) * (size_t)(net->local_batch * net->truths);
 	struct dn_pass pass;
 	float *x = NULL, *t = NULL;
 	double found = 0, loss;

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "data/datafile.h"
 #include "io/weights.h"
 #include "train/loop_priv.h"
 #include "train/task.h"

@@ -204,16 +204,16 @@ static int a_cost_read_without_a_wait(bool plant)
 static int an_output_read_without_a_wait(bool plant)
 {
 	struct net_help t = open_far(cfg);
-	float *y = pinned(&t, t.net->local * 3);
+	float *y = pinned(&t, t.net->local_batch * 3);
 	double sum = 0;
 
 	must(dn_net_forward(t.net, pass_of(t.net)));
 	if (plant)
 		far_table.stream_sync = lie_sync;
-	must(dn_layer_read(&t.net->layers[2], 0, t.net->local, y));
-	for (int64_t i = 0; i < t.net->local * 3; i++)
+	must(dn_layer_read(&t.net->layers[2], 0, t.net->local_batch, y));
+	for (int64_t i = 0; i < t.net->local_batch * 3; i++)
 		sum += y[i];
-	return wrong(!(fabs(sum - (double)t.net->local) < 1e-5));
+	return wrong(!(fabs(sum - (double)t.net->local_batch) < 1e-5));
 }
 
 static int communication_that_does_not_wait_for_compute(bool plant)

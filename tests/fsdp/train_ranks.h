@@ -75,10 +75,10 @@ static int train_build(struct train_rank *r, const struct train_job *j, int rank
 	if (!err)
 		err = dn_net_build(&r->net, r->cfg, r->dev, &opt);
 	if (!err && j->plain)
-		err = dn_local_attach(r->net);
+		err = dn_whole_attach(r->net);
 	if (!err && !j->plain) {
 		r->dev->be->set_timeout(r->dev, 20000);
-		err = fsdp_mesh_create_local(&r->mesh, j->hub, rank, 20000);
+		err = fsdp_mesh_create_local(&r->mesh, j->hub, rank, 0, 20000);
 		if (!err)
 			err = fsdp_blocks_apply(r->net, &j->opt);
 		if (!err)
@@ -95,10 +95,10 @@ static int train_build(struct train_rank *r, const struct train_job *j, int rank
 	if (!err)
 		err = dn_net_init_values(r->net);
 	if (!err)
-		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)(r->net->local * r->net->inputs) * sizeof(float),
+		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)(r->net->local_batch * r->net->inputs) * sizeof(float),
 					     (void **)&r->x);
 	if (!err)
-		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local * TRAIN_CLASSES * sizeof(float),
+		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local_batch * TRAIN_CLASSES * sizeof(float),
 					     (void **)&r->t);
 	return err;
 }
@@ -122,7 +122,7 @@ static void train_unbuild(struct train_rank *r)
 static int train_pass(struct train_rank *r, int rank, int64_t step, int64_t m, enum dn_phase phase, double *loss)
 {
 	struct dn_net *net = r->net;
-	const uint64_t first = (uint64_t)(step * TRAIN_BATCH + m * net->microbatch + rank * net->local);
+	const uint64_t first = (uint64_t)(step * TRAIN_BATCH + m * net->microbatch + rank * net->local_batch);
 	struct dn_pass p = {
 		.phase = phase, .input = r->x, .truth = r->t, .first_image = first, .micro = phase == DN_INFER ? 0 : m
 	};
@@ -131,9 +131,9 @@ static int train_pass(struct train_rank *r, int rank, int64_t step, int64_t m, e
 
 	if (err)
 		return err;
-	for (int64_t i = 0; i < net->local * TRAIN_CLASSES; i++)
+	for (int64_t i = 0; i < net->local_batch * TRAIN_CLASSES; i++)
 		r->t[i] = 0;
-	for (int64_t i = 0; i < net->local; i++) {
+	for (int64_t i = 0; i < net->local_batch; i++) {
 		const uint64_t id = first + (uint64_t)i;
 
 		/* far from 0 and not alike: ranks' own statistics differ */

@@ -159,7 +159,7 @@ struct fsdp_op {
 };
 
 struct fsdp_schedule {
-	int n_ops, cap;
+	int n_ops;
 	struct fsdp_op *ops; /* in host order */
 };
 

@@ -38,7 +38,7 @@ static int connected_setup(struct dn_layer *l, struct dn_section *s)
 static int connected_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct layer_linear *li = l->priv;
-	const struct dn_gemm_desc d = dn_gemm_dense(false, true, l->batch, l->outputs, l->inputs, 0);
+	const struct dn_gemm_desc d = dn_gemm_dense(false, true, l->local_batch, l->outputs, l->inputs, 0);
 	int err = l->net->dev->be->gemm(l->net->compute, &d, dn_layer_x(l, pass, 0), li->weights->value, linear_z(li, l));
 
 	return err ? err : linear_forward(li, l, pass);
@@ -51,8 +51,9 @@ static int connected_backward(struct dn_layer *l, const struct dn_pass *pass)
 	struct dn_stream *st = l->net->compute;
 	bool acc;
 	void *dx = dn_layer_dx(l, 0, &acc);
-	const struct dn_gemm_desc dw = dn_gemm_dense(true, false, l->outputs, l->inputs, l->batch, dn_layer_adds(l) ? 1 : 0);
-	const struct dn_gemm_desc back = dn_gemm_dense(false, false, l->batch, l->inputs, l->outputs, acc ? 1 : 0);
+	const struct dn_gemm_desc dw =
+		dn_gemm_dense(true, false, l->outputs, l->inputs, l->local_batch, dn_layer_adds(l) ? 1 : 0);
+	const struct dn_gemm_desc back = dn_gemm_dense(false, false, l->local_batch, l->inputs, l->outputs, acc ? 1 : 0);
 	int err = linear_backward(li, l);
 
 	if (!err)
