@@ -2,7 +2,7 @@
 # Runs suites over tests/far, a device that the host cannot touch and whose work is late, and prints a table; status 1 when
 # one fails. Orders of work follow from a seed: the suites of one process run once for each.
 # usage: FAR_SEEDS="1 2 3" NP="1 2" scripts/test-far.sh BUILD [WORD]    WORD: only suites with it in their name
-#   BUILD/tests/test_*, BUILD/tests/fsdp/test_*   but those of rooms that have no device
+#   BUILD/tests/test_*, BUILD/tests/fsdp/test_* that train   but those of rooms that have no device
 #   tests/cli/test_train.sh, test_cli.sh, tests/mpi/test_train.sh, test_frozen.sh   over BUILD/far/bin/darknet; the last two at NP ranks
 #   BUILD/tests/far/test_*   the back end itself: it must find every fault that is planted
 # The same suites then run over ref: what the far back end asks for does no harm where it is not needed.
@@ -51,7 +51,7 @@ suite() { # suite NAME OVER COMMAND...
 
 # suites of one process that open a device for nets; backend_* call ops on host memory, the others have no device
 programs=()
-for t in "$B"/tests/test_* "$B"/tests/fsdp/test_runtime; do
+for t in "$B"/tests/test_* "$B"/tests/fsdp/test_{runtime,exchange,sync_bn,recompute}; do
 	[ -x "$t" ] && [ -f "tests/${t#"$B"/tests/}.c" ] || continue
 	case ${t##*/} in
 	test_backend* | test_base_* | test_data* | test_image* | test_list* | test_loader | test_samples | test_tree | test_keys) continue ;;

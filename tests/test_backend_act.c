@@ -199,6 +199,74 @@ static void bn_of_cpu_equals_ref_by_both_rules(void)
 	rig_close(&cpu);
 }
 
+/* Images of one batch dealt out to ranks, with the sums in between made as floats, as an exchange makes them. */
+static void bn_in_parts_is_that_of_all_images(void)
+{
+	static const int64_t shape[][3] = { { 2, 3, 7 }, { 4, 5, 49 }, { 12, 33, 1 }, { 6, 8, 100 } };
+
+	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++)
+		for (int v = 0; v < 4 * 4; v++) {
+			const int64_t world = v / 4 == 1 ? 4 : 2, c = shape[v / 4][1];
+			const struct dn_bn_desc all = { t4(shape[v / 4][0], c, 1, shape[v / 4][2]), v & 1, DN_ACT_LEAKY };
+			const struct dn_bn_desc own = { t4(shape[v / 4][0] / world, c, 1, shape[v / 4][2]), v & 1, DN_ACT_LEAKY };
+			const int64_t n = dn_tensor_count(&all.x), part = n / world, count = n / c;
+			const bool acc = v & 2;
+			struct rig r = rig_open((*b)->name, 2);
+			const struct dn_backend *be = r.be;
+			float *x = randoms(n, 1), *s = randoms(c, 2), *bias = randoms(c, 3), *dy = randoms(n, 4);
+			float *y0 = floats(n), *y1 = floats(n), *dx0 = randoms(n, 5), *dx1 = copy_of(dx0, n), *in_place;
+			float *m0 = floats(c), *m1 = floats(c), *v0 = floats(c), *v1 = floats(c), *mine = floats(2 * c);
+			float *sums = floats(2 * c), *ds0 = floats(c), *ds1 = floats(c), *db0 = floats(c), *db1 = floats(c);
+
+			for (int64_t i = 0; i < n; i++)
+				x[i] = x[i] * 3 + 10 + (float)(i / part); /* ranks differ */
+			CHECK_OK(be->bn_forward_train(r.st, &all, x, s, bias, m0, v0, y0));
+			CHECK_OK(be->bn_forward(r.st, &all, x, s, bias, m0, v0, y1));
+			CHECK_BITS(y1, y0, (size_t)n * 4);
+			CHECK_OK(be->bn_backward(r.st, &all, false, x, m0, v0, s, dy, dx0, acc, ds0, db0, false));
+			for (int64_t q = 0; q < world; q++) {
+				CHECK_OK(be->bn_mean_part(r.st, &own, count, x + q * part, mine));
+				CHECK_OK(be->axpby(r.st, DN_F32, c, 1, mine, q ? 1 : 0, m1));
+			}
+			for (int64_t q = 0; q < world; q++) {
+				CHECK_OK(be->bn_variance_part(r.st, &own, count, x + q * part, m1, mine));
+				CHECK_OK(be->axpby(r.st, DN_F32, c, 1, mine, q ? 1 : 0, v1));
+			}
+			/* a part and each sum of parts are rounded to 2^-24 of themselves */
+			CHECK_CLOSE(m1, m0, c, 3e-7);
+			CHECK_CLOSE(v1, v0, c, 1e-6);
+			for (int64_t q = 0; q < world; q++) {
+				const int64_t at = q * part;
+
+				CHECK_OK(be->bn_forward(r.st, &own, x + at, s, bias, m1, v1, y1 + at));
+				CHECK_OK(be->bn_backward_part(r.st, &own, x + at, m1, v1, dy + at, mine, ds1, db1, q > 0));
+				CHECK_OK(be->axpby(r.st, DN_F32, 2 * c, 1, mine, q ? 1 : 0, sums));
+			}
+			CHECK_CLOSE(y1, y0, n, 2e-6);
+			CHECK_CLOSE(ds1, ds0, c, 5e-6);
+			CHECK_CLOSE(db1, db0, c, 5e-6);
+			CHECK_CLOSE(sums, db0, c, 5e-6);
+			CHECK_OK(be->bn_backward_part(r.st, &own, x, m1, v1, dy, mine, ds1, NULL, false)); /* no biases wanted */
+			in_place = copy_of(dy, n);
+			for (int64_t q = 0; q < world; q++) {
+				const int64_t at = q * part;
+
+				CHECK_OK(
+					be->bn_backward_data(r.st, &own, count, x + at, m1, v1, s, sums, dy + at, dx1 + at, acc));
+				CHECK_OK(be->bn_backward_data(r.st, &own, count, x + at, m1, v1, s, sums, in_place + at,
+							      in_place + at, false));
+			}
+			CHECK_CLOSE(dx1, dx0, n, 5e-6);
+			if (!acc)
+				CHECK_BITS(in_place, dx1, (size_t)n * 4);
+			float *mem[] = { x,  s,	 bias, dy,   y0,   y1,	dx0, dx1, in_place, m0,
+					 m1, v0, v1,   mine, sums, ds0, ds1, db0, db1 };
+			for (size_t i = 0; i < sizeof(mem) / sizeof(mem[0]); i++)
+				dn_free(mem[i]);
+			rig_close(&r);
+		}
+}
+
 static void bn_legacy_follows_the_darknet_formulas(void)
 {
 	/* x = 1, 2, 4, 9: mean 4, squares 38; variance 38/3; divisor sqrt(38/3) + 1e-6 */
@@ -268,6 +336,7 @@ static const struct check_case cases[] = {
 	{ "bias_and_activation_of_cpu_equal_ref", bias_and_activation_of_cpu_equal_ref },
 	{ "activations_of_large_numbers_are_the_same", activations_of_large_numbers_are_the_same },
 	{ "bn_of_cpu_equals_ref_by_both_rules", bn_of_cpu_equals_ref_by_both_rules },
+	{ "bn_in_parts_is_that_of_all_images", bn_in_parts_is_that_of_all_images },
 	{ "bn_legacy_follows_the_darknet_formulas", bn_legacy_follows_the_darknet_formulas },
 	{ "channel_sums_do_not_depend_on_threads", channel_sums_do_not_depend_on_threads },
 	{ NULL, NULL },

@@ -181,6 +181,34 @@ static int call_bn_backward(const struct call *c)
 				     false);
 }
 
+static int call_bn_mean_part(const struct call *c)
+{
+	const struct dn_bn_desc d = { .x = c->t };
+
+	return c->r->be->bn_mean_part(c->r->st, &d, 4, c->in, c->out);
+}
+
+static int call_bn_variance_part(const struct call *c)
+{
+	const struct dn_bn_desc d = { .x = c->t };
+
+	return c->r->be->bn_variance_part(c->r->st, &d, 4, c->in, c->in, c->out);
+}
+
+static int call_bn_backward_part(const struct call *c)
+{
+	const struct dn_bn_desc d = { .x = c->t };
+
+	return c->r->be->bn_backward_part(c->r->st, &d, c->in, c->in, c->in, c->in, c->out, c->out, c->out, false);
+}
+
+static int call_bn_backward_data(const struct call *c)
+{
+	const struct dn_bn_desc d = { .x = c->t };
+
+	return c->r->be->bn_backward_data(c->r->st, &d, 4, c->in, c->in, c->in, c->in, c->in, c->in, c->out, false);
+}
+
 static int call_maxpool_forward(const struct call *c)
 {
 	const struct dn_pool_desc d = { c->t, c->half, 2, 2, 0 };
@@ -382,6 +410,10 @@ static const struct {
 	{ "bn_forward_train", call_bn_forward_train, false },
 	{ "bn_forward", call_bn_forward, false },
 	{ "bn_backward", call_bn_backward, false },
+	{ "bn_mean_part", call_bn_mean_part, false },
+	{ "bn_variance_part", call_bn_variance_part, false },
+	{ "bn_backward_part", call_bn_backward_part, false },
+	{ "bn_backward_data", call_bn_backward_data, false },
 	{ "maxpool_forward", call_maxpool_forward, false },
 	{ "maxpool_backward", call_maxpool_backward, false },
 	{ "avgpool_forward", call_avgpool_forward, false },

@@ -51,6 +51,7 @@ static int fsdp_init(struct dn_run *r, void **self)
 	fsdp_mesh_group(f->mesh, &r->group);
 	r->load_rank0 = f->opt.load_rank0;
 	r->grads_add = f->opt.accumulate >= FSDP_NO_SYNC;
+	r->sync_bn = f->opt.sync_bn;
 	*self = f;
 	return 0;
 }

@@ -324,7 +324,7 @@ struct dn_backend {
 	/* batch statistics into mean[c], var[c] (var: biased, or / (N-1) with legacy), then y */
 	int (*bn_forward_train)(struct dn_stream *st, const struct dn_bn_desc *d, const void *x, const float *scale,
 				const float *bias, float *mean, float *var, void *y);
-	/* y may be x itself */
+	/* y may be x itself. With the statistics that bn_forward_train() has written, y has its bits. */
 	int (*bn_forward)(struct dn_stream *st, const struct dn_bn_desc *d, const void *x, const float *scale, const float *bias,
 			  const float *mean, const float *var, void *y);
 	/* dy is already times act'; dx may be dy itself (then acc = false); dx NULL = not wanted, dbias likewise. frozen: the
@@ -332,6 +332,19 @@ struct dn_backend {
 	int (*bn_backward)(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const void *x, const float *mean,
 			   const float *var, const float *scale, const void *dy, void *dx, bool acc, float *dscale, float *dbias,
 			   bool acc_params);
+
+	/* Batch normalisation over the images of several ranks, in parts: each rank adds up its own images, and what is asked for is
+	 * the sum over ranks of what all wrote. @count: values of a channel over all ranks. Then bn_forward() with mean and var. */
+	int (*bn_mean_part)(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *x, float *mean);
+	/* mean is that over all ranks; var by the rule of @d */
+	int (*bn_variance_part)(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *x, const float *mean,
+				float *var);
+	/* sums[c] of dy, then sums[c] of dy (x - mean); dscale and dbias (may be NULL) are those of this rank's images alone */
+	int (*bn_backward_part)(struct dn_stream *st, const struct dn_bn_desc *d, const void *x, const float *mean,
+				const float *var, const void *dy, float *sums, float *dscale, float *dbias, bool acc_params);
+	/* sums are those over all ranks; dx may be dy itself, then acc = false */
+	int (*bn_backward_data)(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *x, const float *mean,
+				const float *var, const float *scale, const float *sums, const void *dy, void *dx, bool acc);
 
 	/* index: winner's position in the plane, -1 when the window is all padding (y is then 0). NaN inputs: a NaN wins. */
 	int (*maxpool_forward)(struct dn_stream *st, const struct dn_pool_desc *d, const void *x, void *y, int32_t *index);

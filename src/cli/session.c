@@ -141,6 +141,7 @@ int session_net(struct session *s, struct dn_net_options *opt)
 	opt->seed = s->run.seed;
 	opt->legacy_bn = dn_options_on(s->c->flags, "legacy-bn");
 	opt->grads_add = s->run.grads_add;
+	opt->sync_bn = s->run.sync_bn;
 	opt->needs = dn_net_task_needs;
 	err = dn_net_build(&s->net, s->cfg, s->run.dev, opt);
 	err = session_agree(s, err, "build of the net");

@@ -10,6 +10,8 @@
 const struct dn_key_rule dn_block_keys[] = {
 	{ "name", DN_KEY_TEXT, .otherwise = "blockN, where N is its number",
 	  .help = "unique, at most 63 characters, without / . and ," },
+	{ "recompute", DN_KEY_INT, "0", 0, 1,
+	  .help = "1: training keeps the block's input alone, and backward runs its forward again: less memory, the same results" },
 	{ .key = NULL },
 };
 
@@ -89,6 +91,7 @@ int block_build(struct dn_net *net, const int *first_of)
 	const struct dn_keyfile *f = net->cfg->file;
 	struct net_priv *priv = net->priv;
 	struct dn_block *all;
+	int64_t again;
 	int n = 0;
 	int err;
 
@@ -127,6 +130,9 @@ int block_build(struct dn_net *net, const int *first_of)
 		b->first = first_of[i];
 		b->section = s;
 		err = block_name(all, b, dn_key_text(s, "name"));
+		if (!err)
+			err = dn_key_int(s, "recompute", &again);
+		b->recompute = !err && again;
 		if (err) {
 			dn_free(all);
 			return err;
@@ -148,6 +154,7 @@ int block_build(struct dn_net *net, const int *first_of)
 int dn_net_set_blocks(struct dn_net *net, int n, const int *first, const char *const *names)
 {
 	struct dn_block *all;
+	bool again = false;
 	int err;
 
 	if (n < 1 || n > net->n_layers)
@@ -178,11 +185,31 @@ int dn_net_set_blocks(struct dn_net *net, int n, const int *first, const char *c
 		dn_free(all);
 		return err;
 	}
+	for (int i = 0; i < net->n_blocks; i++)
+		again = again || net->blocks[i].recompute;
 	dn_free(net->blocks);
 	net->blocks = all;
 	net->n_blocks = n;
 	blocks_own(net);
-	return 0;
+	return again ? shapes_plan(net) : 0;
+}
+
+int dn_net_set_recompute(struct dn_net *net, const bool *recompute)
+{
+	if (net->arena)
+		return dn_fail(-EINVAL, "net: blocks to recompute must be chosen before its memory is allocated");
+	for (int i = 0; i < net->n_blocks; i++)
+		net->blocks[i].recompute = recompute[i];
+	return shapes_plan(net);
+}
+
+bool dn_block_recomputes(const struct dn_block *b)
+{
+	/* where backward begins: everything behind the first layer that learns has one */
+	for (int k = 0; k <= b->last && b->recompute && b->net->opt.train; k++)
+		if (b->net->layers[k].wants_delta)
+			return true;
+	return false;
 }
 
 bool dn_net_has_markers(const struct dn_net *net)

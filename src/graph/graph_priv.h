@@ -21,13 +21,22 @@ struct net_packed {
 	void **where;
 };
 
+struct net_second { /* where a tensor of a recomputed block lies in its second life, and in its first: in items */
+	int item, first_item;
+	int block;
+	int output_of; /* a layer, or -1: the address goes to where */
+	void **where;
+};
+
 struct net_memory { /* of one input size: what the layers asked for, and where it lies */
 	int n_buffers;
 	struct net_buffer *buffers;
 	int n_items; /* the placed buffers, where their addresses go, and whose output each is (-1: none's) */
 	struct dn_arena_item *items;
-	void ***where;
+	void ***where; /* NULL: it is a second life's */
 	int *output_of;
+	int n_seconds;
+	struct net_second *seconds;
 };
 
 struct net_shape { /* an input size that the net can run at; the current one's contents are in the net */
@@ -90,12 +99,20 @@ int carries_next(struct dn_net *net, enum dn_phase phase);
 
 /* shape.c */
 void shapes_destroy(struct dn_net *net);
+int shapes_plan(struct dn_net *net); /* memory_plan() of all sizes anew */
 
 /* block.c: blocks from the markers among the sections; first_of[i] = layers before section i */
 int block_build(struct dn_net *net, const int *first_of);
 
 /* memory.c */
 int memory_plan(struct dn_net *net); /* activations_bytes and workspace_bytes grow to what this size needs */
+/* memory_second() - the tensors of recomputed block @b in their second life, or back in their first */
+void memory_second(struct dn_net *net, const struct dn_block *b, bool second);
+/* runs_again() - of a layer in a recomputed block; losses need not: nobody in backward reads more than their outputs */
+static inline bool runs_again(const struct dn_layer *l)
+{
+	return !l->seeds_delta && !l->has_cost;
+}
 void memory_fini(struct net_memory *m);
 size_t memory_tail(const struct dn_net *net, struct net_tail *at);
 

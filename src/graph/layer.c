@@ -333,7 +333,12 @@ int dn_layer_exchange(struct dn_layer *l, bool backward, enum dn_type type, void
 {
 	const struct dn_store *s = &l->net->store;
 
-	return s->hooks && s->hooks->exchange ? s->hooks->exchange(s->self, l, backward, type, x, n) : 0;
+	if (s->hooks && s->hooks->exchange)
+		return s->hooks->exchange(s->self, l, backward, type, x, n);
+	if (l->net->opt.world > 1)
+		return dn_fail(-ENOTSUP, "layer %d: asks for a sum over %d ranks, which the store does not make", l->index,
+			       l->net->opt.world);
+	return 0;
 }
 
 const void *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k)

@@ -40,7 +40,8 @@ struct dn_layer_ops {			/* a layer type: all that anybody asks about it */
 };
 
 enum dn_life {			 /* when a layer's buffer is in use */
-	       DN_LIFE_SAVED,	 /* from its forward to its backward */
+	       DN_LIFE_SAVED,	 /* from its forward to its backward; in a recomputed block from the second forward */
+	       DN_LIFE_KEPT,	 /* from its first forward to its backward */
 	       DN_LIFE_FORWARD,	 /* within its forward */
 	       DN_LIFE_BACKWARD, /* within its backward */
 };
@@ -134,8 +135,10 @@ DN_EXPORT int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, 
 
 /* --- for forward() and backward() --- */
 const void *dn_layer_x(const struct dn_layer *l, const struct dn_pass *pass, int k); /* output of input k */
+/* In a pass that is pass->again nothing is exchanged: what forward has summed lies in a buffer that is kept. */
 /** dn_layer_exchange() - x[0..n), device memory, becomes the sum over all ranks for later work of the compute stream; alone it stays
- * as it is. The calls of a pass are those that were declared, in that order. -ENOTSUP: a type that is not summed. */
+ * as it is. The calls of a pass are those that were declared, in that order. -ENOTSUP: a type that is not summed, or a store that
+ * sums nothing. */
 DN_EXPORT int dn_layer_exchange(struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n);
 /** dn_layer_dx() - delta of input k, NULL when it is not wanted; *acc: add instead of overwrite */
 void *dn_layer_dx(const struct dn_layer *l, int k, bool *acc);

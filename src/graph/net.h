@@ -27,6 +27,7 @@ struct dn_block { /* consecutive layers, gathered, freed and reduced together */
 	int index;
 	char name[DN_BLOCK_NAME_MAX];
 	int first, last;	    /* layers, inclusive */
+	bool recompute;		    /* asked for; see dn_block_recomputes() */
 	struct dn_section *section; /* its [block] marker, NULL for head, net, and blocks of a policy */
 	void *data;		    /* the plugin's */
 };
@@ -59,6 +60,7 @@ struct dn_net_options {
 	bool train;	     /* deltas, saved buffers and gradients will be needed */
 	bool grads_add;	     /* gradients of several microbatches may be added up where backward writes them */
 	bool legacy_bn;	     /* or [net] legacy_bn=1 */
+	bool sync_bn;	     /* training normalises with the statistics of all ranks' images, which the store's hook exchanges */
 	uint64_t seed;
 	int n_keep; /* inference: other layers whose outputs must survive the pass */
 	const int *keep;
@@ -121,6 +123,11 @@ DN_EXPORT void dn_net_destroy(struct dn_net *net); /* also destroys the store; N
 DN_EXPORT int dn_net_set_blocks(struct dn_net *net, int n, const int *first, const char *const *names);
 /** dn_net_may_start_block() - false when a layer before @layer shares params with @layer or a later one */
 DN_EXPORT bool dn_net_may_start_block(const struct dn_net *net, int layer);
+/** dn_net_set_recompute() - of which blocks, [n_blocks], backward runs the forward again instead of keeping what it made
+ * In place of what [block] recompute=1 says. Before dn_net_alloc(); activations_bytes follows. No result changes. */
+DN_EXPORT int dn_net_set_recompute(struct dn_net *net, const bool *recompute);
+/** dn_block_recomputes() - whether that happens: in a net that trains, where the block has a backward */
+DN_EXPORT bool dn_block_recomputes(const struct dn_block *b);
 DN_EXPORT bool dn_net_has_markers(const struct dn_net *net);
 /** dn_block_option() - a plugin's key of the [block] section as text, NULL when missing; marks it as used */
 DN_EXPORT const char *dn_block_option(struct dn_block *b, const char *key);

@@ -281,6 +281,20 @@ int dn_net_backward_first_block(const struct dn_net *net)
 	return i == net->n_layers ? net->n_blocks : net->layers[i].block->index;
 }
 
+/* What the block has made in forward, made again where backward looks for it. */
+static int forward_again(struct dn_net *net, const struct dn_block *b, const struct dn_pass *pass)
+{
+	struct dn_pass again = *pass;
+	int err = 0;
+
+	again.again = true;
+	memory_second(net, b, true);
+	for (int k = b->first; k <= b->last && !err; k++)
+		if (runs_again(&net->layers[k]))
+			err = net->layers[k].ops->forward(&net->layers[k], &again);
+	return err;
+}
+
 int dn_net_backward(struct dn_net *net, const struct dn_pass *pass)
 {
 	const struct net_priv *priv = net->priv;
@@ -296,10 +310,16 @@ int dn_net_backward(struct dn_net *net, const struct dn_pass *pass)
 	for (int i = net->n_blocks - 1; i >= first && !err; i--) {
 		struct dn_block *b = &net->blocks[i];
 
+		const bool twice = dn_block_recomputes(b);
+
 		err = call(h->before_backward, net, b, pass);
+		if (!err && twice)
+			err = forward_again(net, b, &dev);
 		for (int k = b->last; k >= b->first && !err; k--)
 			if (net->layers[k].wants_delta)
 				err = backward_layer(&net->layers[k], &dev);
+		if (twice)
+			memory_second(net, b, false);
 		if (!err)
 			err = call(h->after_backward, net, b, pass);
 	}

@@ -1,6 +1,7 @@
 /* A pass: one microbatch through a net, as a value. Evaluation and training hand theirs in; the net keeps none. */
 #ifndef DN_GRAPH_PASS_H
 #define DN_GRAPH_PASS_H
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/status.h"
 #ifdef __cplusplus
@@ -21,7 +22,9 @@ struct dn_pass {
 		*classes; /* unless these are given: [local_batch], likewise: the class of each image, counted from 0, -1: none.
 			       * They stand for a truth that is 1 there and 0 elsewhere */
 	uint64_t first_image; /* global number of this rank's first image: (update-1)*batch + global slot */
-	int64_t micro;	      /* number of the microbatch in its update, 0 .. subdivisions-1; 0 outside training */
+	bool again; /* the net's own: a block's forward, run once more within backward. Its random numbers, its statistics and what
+		     * it has exchanged are those of the first time; costs, and layers that seed a delta, are not computed again */
+	int64_t micro; /* number of the microbatch in its update, 0 .. subdivisions-1; 0 outside training */
 };
 
 #ifdef __cplusplus

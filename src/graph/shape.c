@@ -78,6 +78,31 @@ static int build_shape(struct dn_net *net, struct net_shape *s, int64_t w, int64
 	return err;
 }
 
+int shapes_plan(struct dn_net *net)
+{
+	struct net_priv *priv = net->priv;
+	struct dn_layer *layers = net->layers;
+	struct net_shape own = { 0 };
+	int err;
+
+	priv->arena_bytes = 0;
+	err = memory_plan(net);
+	keep(net, &own);
+	for (int i = 0; i < priv->n_shapes && !err; i++) {
+		struct net_shape *s = &priv->shapes[i];
+
+		if (i == priv->shape)
+			continue;
+		bring(net, s);
+		net->layers = s->layers;
+		err = memory_plan(net);
+		keep(net, s);
+	}
+	bring(net, &own);
+	net->layers = layers;
+	return err;
+}
+
 static int first_shape(struct dn_net *net, int n)
 {
 	struct net_priv *priv = net->priv;

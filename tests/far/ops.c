@@ -144,6 +144,12 @@ OP(bn_forward, (const struct dn_bn_desc *, d), (const void *, x), (const float *
    (const float *, mean), (const float *, var), (void *, y))
 OP(bn_backward, (const struct dn_bn_desc *, d), (bool, frozen), (const void *, x), (const float *, mean), (const float *, var),
    (const float *, scale), (const void *, dy), (void *, dx), (bool, acc), (float *, dscale), (float *, dbias), (bool, acc_params))
+OP(bn_mean_part, (const struct dn_bn_desc *, d), (int64_t, count), (const void *, x), (float *, mean))
+OP(bn_variance_part, (const struct dn_bn_desc *, d), (int64_t, count), (const void *, x), (const float *, mean), (float *, var))
+OP(bn_backward_part, (const struct dn_bn_desc *, d), (const void *, x), (const float *, mean), (const float *, var),
+   (const void *, dy), (float *, sums), (float *, dscale), (float *, dbias), (bool, acc_params))
+OP(bn_backward_data, (const struct dn_bn_desc *, d), (int64_t, count), (const void *, x), (const float *, mean),
+   (const float *, var), (const float *, scale), (const float *, sums), (const void *, dy), (void *, dx), (bool, acc))
 OP(maxpool_forward, (const struct dn_pool_desc *, d), (const void *, x), (void *, y), (int32_t *, index))
 OP(maxpool_backward, (const struct dn_pool_desc *, d), (const void *, dy), (const int32_t *, index), (void *, dx), (bool, acc))
 OP(avgpool_forward, (const struct dn_tensor *, t), (const void *, x), (void *, y))
@@ -337,6 +343,10 @@ void far_ops(struct dn_backend *be)
 	be->bn_forward_train = far_bn_forward_train;
 	be->bn_forward = far_bn_forward;
 	be->bn_backward = far_bn_backward;
+	be->bn_mean_part = far_bn_mean_part;
+	be->bn_variance_part = far_bn_variance_part;
+	be->bn_backward_part = far_bn_backward_part;
+	be->bn_backward_data = far_bn_backward_data;
 	be->maxpool_forward = far_maxpool_forward;
 	be->maxpool_backward = far_maxpool_backward;
 	be->avgpool_forward = far_avgpool_forward;

@@ -688,7 +688,10 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 		    "supports sharded, no_sync, no_sync_keep, hybrid_last");
 	CHECK_FAILS(resolve("reduction", "library", NULL, NULL, &o), -EINVAL, "supports tree");
 	CHECK_FAILS(resolve("nan", "skip", NULL, NULL, &o), -EINVAL, "supports stop");
-	CHECK_FAILS(resolve("batch_norm", "sync", NULL, NULL, &o), -EINVAL, "supports local");
+	CHECK_FAILS(resolve("batch_norm", "global", NULL, NULL, &o), -EINVAL, "supports local, sync");
+	CHECK_FAILS(resolve("recompute", "a,,b", NULL, NULL, &o), -EINVAL, "a.cfg:7: recompute=a,,b: wanted none, all, or names");
+	CHECK_FAILS(resolve("recompute", "", NULL, NULL, &o), -EINVAL, "wanted none, all, or names");
+	CHECK_OK(resolve("recompute", "a,b", NULL, NULL, &o));
 	CHECK_FAILS(resolve("collectives", "shm", NULL, NULL, &o), -EINVAL,
 		    "a.cfg:7: collectives=shm: not in this version, which supports auto, mpi, local");
 	CHECK_FAILS(resolve("prefetch", "early", NULL, NULL, &o), -EINVAL,

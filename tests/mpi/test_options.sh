@@ -20,11 +20,13 @@ plans = {
     'grad_slots': ('1', {'blocks': 'each'}),
     'prefetch': ('none', {'blocks': 'each'}),
     'depth': ('0', {'blocks': 'each'}),
+    'batch_norm': ('sync', {}),
+    'recompute': ('all', {}),
 }
 # values that this version knows by name only
 refused = {
     'strategy': 'grad_op', 'layout': 'dim0', 'accumulate': 'no_sync', 'wire': 'bf16', 'reduce': 'fp16', 'reduction': 'library',
-    'nan': 'skip', 'batch_norm': 'sync',
+    'nan': 'skip',
 }
 # another run of one process: the value, what else is set, what is looked at, and what it is without the key and with it
 saves = lambda log, at: sorted(int(s) for s in os.listdir(at + '/net.ckpt') if s.isdigit()) if os.path.isdir(at + '/net.ckpt') else []

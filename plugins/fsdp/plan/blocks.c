@@ -188,7 +188,44 @@ int fsdp_policy_parse(const char *value, const char *where, struct fsdp_policy *
 	return fsdp_refuse("blocks", value, where, wanted);
 }
 
-int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o)
+static int no_such_block(const struct dn_net *net, const struct fsdp_options *o, const char *name, int n)
+{
+	char why[512];
+	size_t at = (size_t)snprintf(why, sizeof(why), "there is no block %.*s; the net has", n, name);
+
+	for (int i = 0; i < net->n_blocks && at < sizeof(why); i++)
+		at += (size_t)snprintf(why + at, sizeof(why) - at, "%s %s", i ? "," : "", net->blocks[i].name);
+	return fsdp_refuse("recompute", o->recompute, o->recompute_where ? o->recompute_where : "fsdp", why);
+}
+
+/* In place of what [block] sections say. */
+static int apply_recompute(struct dn_net *net, const struct fsdp_options *o)
+{
+	const bool all = !strcmp(o->recompute, "all"), none = !strcmp(o->recompute, "none");
+	bool *again = dn_calloc((size_t)net->n_blocks, sizeof(*again));
+	int err = again ? 0 : -ENOMEM;
+
+	for (int i = 0; i < net->n_blocks && !err; i++)
+		again[i] = all;
+	for (const char *s = o->recompute; *s && !all && !none && !err;) {
+		const int n = (int)strcspn(s, ",");
+		int i = 0;
+
+		while (i < net->n_blocks && (strncmp(net->blocks[i].name, s, (size_t)n) != 0 || net->blocks[i].name[n]))
+			i++;
+		if (i == net->n_blocks)
+			err = no_such_block(net, o, s, n);
+		else
+			again[i] = true;
+		s += n + (s[n] == ',');
+	}
+	if (!err)
+		err = dn_net_set_recompute(net, again);
+	dn_free(again);
+	return err;
+}
+
+static int apply_policy(struct dn_net *net, const struct fsdp_options *o)
 {
 	struct cut c = { .net = net };
 	int err;
@@ -206,4 +243,11 @@ int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o)
 		err = dn_net_set_blocks(net, c.n, c.first, NULL);
 	dn_free(c.first);
 	return err;
+}
+
+int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o)
+{
+	int err = apply_policy(net, o);
+
+	return err || !o->recompute ? err : apply_recompute(net, o);
 }

@@ -335,6 +335,8 @@ static int turn(struct fsdp_plan *p, const struct dn_net *net)
 		if (b->gathered)
 			seen[b->slot] = true;
 		b->in_backward = i >= first;
+		b->recompute = dn_block_recomputes(&net->blocks[i]);
+		reads = b->recompute; /* by its second forward; once gathered they serve backward too */
 		for (int k = b->first; k <= b->last; k++)
 			reads = reads || (net->layers[k].wants_delta && net->layers[k].backward_reads_params);
 		b->backward_values = reads && b->in_backward && b->n_tensors > 0;

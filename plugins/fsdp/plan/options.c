@@ -40,7 +40,7 @@ static const struct fsdp_name reductions[] = { { "tree", FSDP_TREE, false }, { "
 static const struct fsdp_name nans[] = {
 	{ "stop", 0, false }, { "skip", -1, true }, { "continue", -1, true }, { NULL, 0, false }
 };
-static const struct fsdp_name norms[] = { { "local", 0, false }, { "sync", -1, true }, { NULL, 0, false } };
+static const struct fsdp_name norms[] = { { "local", false, false }, { "sync", true, false }, { NULL, 0, false } };
 static const struct fsdp_name loads[] = { { "each", false, false }, { "rank0", true, false }, { NULL, 0, false } };
 
 const struct fsdp_names fsdp_strategies = { "strategy", strategies };
@@ -85,6 +85,16 @@ static int check_release(const char *value, const char *where)
 	int stay;
 
 	return fsdp_release_parse(value, where, &stay);
+}
+
+/* whose blocks the names are is seen when there is a net */
+static int check_recompute(const char *value, const char *where)
+{
+	const size_t n = strlen(value);
+
+	if (n && value[0] != ',' && value[n - 1] != ',' && !strstr(value, ",,"))
+		return 0;
+	return fsdp_refuse("recompute", value, where, "wanted none, all, or names of blocks separated by commas");
 }
 
 /* N updates, or Nm minutes */
@@ -200,9 +210,16 @@ const struct dn_option fsdp_option_table[] = {
 	{ .key = "batch_norm",
 	  .type = DN_OPT_STRING,
 	  .def = "local",
-	  .arg = "local",
+	  .arg = "local|sync",
 	  .check = check_batch_norm,
-	  .help = "local: a rank normalises with its own images; rolling statistics take the mean over ranks" },
+	  .help = "local: a rank normalises with its own images; rolling statistics take the mean over ranks; sync: over the images "
+		  "of all ranks" },
+	{ .key = "recompute",
+	  .type = DN_OPT_STRING,
+	  .arg = "none|all|NAME,...",
+	  .check = check_recompute,
+	  .help = "blocks of which training keeps the input alone and backward runs the forward again (unset: those with "
+		  "recompute=1 in their [block])" },
 	{ .key = "collectives",
 	  .type = DN_OPT_STRING,
 	  .def = "auto",
@@ -262,6 +279,9 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		.wire = { name_of_key(o, &fsdp_wire_types), name_of_key(o, &fsdp_reduce_types) },
 		.reduction = name_of_key(o, &fsdp_reductions),
 		.transport = name_of_key(o, &fsdp_transports),
+		.recompute = dn_options_text(o, "recompute"),
+		.recompute_where = dn_options_where(o, "recompute"),
+		.sync_bn = name_of_key(o, &norm_names),
 		.load_rank0 = name_of_key(o, &load_names),
 		.timeout_ms = timeout_ms > 0 && timeout_ms < 1 ? 1 : (int64_t)timeout_ms, /* 0 is for ever */
 	};

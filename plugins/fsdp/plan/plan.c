@@ -220,6 +220,8 @@ static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct
 			b->replicas.size, (long long)b->padded, (long long)b->shard, (long long)b->shard_offset,
 			(long long)b->sum, (long long)b->grad_offset, (long long)b->part, (long long)b->state_offset, b->slot,
 			b->grad_slot, (long long)b->kept_offset, b->keeps);
+		if (!err && b->recompute)
+			err = dn_buf_printf(t, "recomputed in backward\n");
 		for (int k = b->first_tensor; k < b->first_tensor + b->n_tensors && !err; k++)
 			err = dn_buf_printf(t, "tensor %s %lld at %lld\n", net->params[p->tensors[k].param]->name,
 					    (long long)p->tensors[k].n, (long long)p->tensors[k].offset);

@@ -73,6 +73,9 @@ struct fsdp_options { /* [fsdp], resolved */
 	struct fsdp_wire wire;
 	enum fsdp_reduction reduction;
 	enum fsdp_transport transport;
+	/* as given, and where; NULL: as [block] says */
+	const char *recompute, *recompute_where;
+	bool sync_bn;	    /* whoever builds the net tells it so: its layers ask for sums then */
 	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
 };
@@ -125,6 +128,7 @@ struct fsdp_block {
 	bool resident;		     /* stays gathered at the turn */
 	bool has_stats;		     /* has BUFFER params with a statistic */
 	bool in_backward;	     /* its backward runs at all */
+	bool recompute;		     /* and runs the forward again, with the same values */
 	int slot, grad_slot;	     /* -1 = none */
 	int first_sum[2], n_sums[2]; /* in plan->sums: of its layers' forward [0] and backward [1] */
 	int gather_call;	     /* in plan->calls, -1 = none; likewise: */
@@ -283,7 +287,8 @@ extern const struct dn_option fsdp_option_table[];
 /** fsdp_policy_parse() - a value of blocks=; what depends on the net is checked by fsdp_blocks_apply() */
 int fsdp_policy_parse(const char *value, const char *where, struct fsdp_policy *out);
 
-/** fsdp_blocks_apply() - dn_net_set_blocks() by policy, unless the cfg's markers stand (a notice when they are overruled) */
+/** fsdp_blocks_apply() - dn_net_set_blocks() by policy, unless the cfg's markers stand (a notice when they are overruled), and
+ * dn_net_set_recompute() where the option is given */
 int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o);
 
 /**

@@ -83,6 +83,7 @@ static void json_blocks(struct json *j, const struct fsdp_plan *p)
 		put_u64(j, ",\"state_bytes\":", fsdp_place_part(p, i, DN_STATE0).bytes);
 		put_u64(j, ",\"kept_bytes\":", fsdp_place_kept(p, i).bytes);
 		put(j, ",\"slot\":%d,\"grad_slot\":%d", b->slot, b->grad_slot);
+		put(j, ",\"recompute\":%s", b->recompute ? "true" : "false");
 		put(j, ",\"learns\":%s,\"resident\":%s,\"backward_gather\":%s}", b->learns ? "true" : "false",
 		    b->resident ? "true" : "false", b->backward_gather ? "true" : "false");
 	}
@@ -249,7 +250,7 @@ static struct human human(uint64_t bytes)
 
 static void print_blocks(const struct fsdp_plan *p, FILE *out)
 {
-	int width = 5;
+	int width = 5, n = 0;
 
 	for (int i = 0; i < p->n_blocks; i++)
 		if ((int)strlen(p->blocks[i].name) > width)
@@ -275,6 +276,11 @@ static void print_blocks(const struct fsdp_plan *p, FILE *out)
 			: b->backward_gather		 ? "gathered again"
 							 : "not read");
 	}
+	for (int i = 0; i < p->n_blocks; i++)
+		if (p->blocks[i].recompute)
+			fprintf(out, "%s %s", n++ ? "," : "recomputed in backward:", p->blocks[i].name);
+	if (n)
+		fputc('\n', out);
 }
 
 static void print_row(FILE *out, const char *name, uint64_t planned, uint64_t replicated)

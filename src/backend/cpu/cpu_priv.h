@@ -64,6 +64,13 @@ int cpu_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const void 
 int cpu_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const void *x, const float *mean,
 		    const float *var, const float *scale, const void *dy, void *dx, bool acc, float *dscale, float *dbias,
 		    bool acc_params);
+int cpu_bn_mean_part(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *x, float *mean);
+int cpu_bn_variance_part(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *x, const float *mean,
+			 float *var);
+int cpu_bn_backward_part(struct dn_stream *st, const struct dn_bn_desc *d, const void *x, const float *mean, const float *var,
+			 const void *dy, float *sums, float *dscale, float *dbias, bool acc_params);
+int cpu_bn_backward_data(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *x, const float *mean,
+			 const float *var, const float *scale, const float *sums, const void *dy, void *dx, bool acc);
 int cpu_maxpool_forward(struct dn_stream *st, const struct dn_pool_desc *d, const void *x, void *y, int32_t *index);
 int cpu_maxpool_backward(struct dn_stream *st, const struct dn_pool_desc *d, const void *dy, const int32_t *index, void *dx,
 			 bool acc);

@@ -97,6 +97,12 @@ int cpu_bias_backward(struct dn_stream *st, const struct dn_tensor *t, const voi
 
 /* --- batch normalisation --- */
 
+/* One value has no variance: 0, not 0 / 0. */
+static double bn_variance_divisor(const struct dn_bn_desc *d, int64_t count)
+{
+	return (double)(d->legacy && count > 1 ? count - 1 : count);
+}
+
 /* 1 / what the forward divides by */
 static double bn_inverse(const struct dn_bn_desc *d, float var)
 {
@@ -118,6 +124,26 @@ static void bn_channel(const struct dn_bn_desc *d, int64_t k, const float *x, co
 		if (d->act != DN_ACT_LINEAR)
 			act_range(to, hw, -0.0f, d->act);
 	}
+}
+
+static double bn_channel_sum(const struct dn_bn_desc *d, int64_t k, const float *x)
+{
+	const int64_t hw = dn_tensor_plane(&d->x);
+	double sum = 0;
+
+	for (int64_t i = 0; i < d->x.n; i++)
+		sum += row_sum(x + (i * d->x.c + k) * hw, hw);
+	return sum;
+}
+
+static double bn_channel_square(const struct dn_bn_desc *d, int64_t k, const float *x, double mean)
+{
+	const int64_t hw = dn_tensor_plane(&d->x);
+	double sum = 0;
+
+	for (int64_t i = 0; i < d->x.n; i++)
+		sum += row_square(x + (i * d->x.c + k) * hw, hw, mean);
+	return sum;
 }
 
 int cpu_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const void *px, const float *scale, const float *bias,
@@ -146,25 +172,62 @@ int cpu_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const
 	int err = tensor_check(&cpu_limits, "bn_forward_train", &d->x);
 	int nt = stream_threads(st);
 	int64_t count = d->x.n * hw;
-	/* one value has no variance: 0, not 0 / 0 */
-	double divisor = (double)(d->legacy && count > 1 ? count - 1 : count);
+	double divisor = bn_variance_divisor(d, count);
 
 	if (err)
 		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) if (d->x.n * d->x.c * hw >= CPU_PARALLEL_MIN)
 	for (int64_t k = 0; k < d->x.c; k++) {
-		double m = 0, v = 0;
+		double m, v;
 
-		for (int64_t i = 0; i < d->x.n; i++)
-			m += row_sum(x + (i * d->x.c + k) * hw, hw);
-		m /= (double)count;
-		for (int64_t i = 0; i < d->x.n; i++)
-			v += row_square(x + (i * d->x.c + k) * hw, hw, m);
+		m = bn_channel_sum(d, k, x) / (double)count;
+		v = bn_channel_square(d, k, x, m);
 		mean[k] = (float)m;
 		var[k] = (float)(v / divisor);
 		bn_channel(d, k, x, scale, bias, mean[k], var[k], y);
 	}
 	return 0;
+}
+
+/* sums of dy, and of dy (x - mean) */
+static void bn_channel_products(const struct dn_bn_desc *d, int64_t k, const float *x, const float *dy, double mean, double *sum,
+				double *sum_x)
+{
+	const int64_t hw = dn_tensor_plane(&d->x);
+
+	*sum = *sum_x = 0;
+	for (int64_t i = 0; i < d->x.n; i++) {
+		int64_t at = (i * d->x.c + k) * hw;
+
+		*sum += row_sum(dy + at, hw);
+		*sum_x += row_product(x + at, dy + at, hw, mean);
+	}
+}
+
+/* dx (+)= by_dy dy + by_x (x - mean) + base */
+static void bn_channel_data(const struct dn_bn_desc *d, int64_t k, const float *x, const float *dy, float mean, float by_dy,
+			    float by_x, float base, float *dx, bool acc)
+{
+	const int64_t hw = dn_tensor_plane(&d->x);
+
+	for (int64_t i = 0; i < d->x.n; i++) {
+		int64_t at = (i * d->x.c + k) * hw;
+		const float *from = x + at, *by = dy + at;
+		float *to = dx + at;
+
+		if (acc)
+			for (int64_t j = 0; j < hw; j++)
+				to[j] += by_dy * by[j] + (by_x * (from[j] - mean) + base);
+		else
+			for (int64_t j = 0; j < hw; j++)
+				to[j] = by_dy * by[j] + (by_x * (from[j] - mean) + base);
+	}
+}
+
+/* The legacy rule differentiates with 1e-5 inside the root, whatever its forward did. */
+static double bn_backward_inverse(float var)
+{
+	return 1 / sqrt((double)var + 1e-5);
 }
 
 int cpu_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const void *px, const float *mean,
@@ -182,17 +245,11 @@ int cpu_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool froze
 		return err;
 #pragma omp parallel for schedule(static) num_threads(nt) if (d->x.n * d->x.c * hw >= CPU_PARALLEL_MIN)
 	for (int64_t k = 0; k < d->x.c; k++) {
-		/* the legacy rule differentiates with 1e-5 inside the root, whatever its forward did */
-		double inv = 1 / sqrt((double)var[k] + 1e-5), forward = bn_inverse(d, var[k]);
-		double sum = 0, sum_x = 0, s = (double)scale[k];
-		float by_dy, by_x, base, m = mean[k];
+		double inv = bn_backward_inverse(var[k]), forward = bn_inverse(d, var[k]);
+		double sum, sum_x, s = (double)scale[k];
+		float by_dy, by_x, base;
 
-		for (int64_t i = 0; i < d->x.n; i++) {
-			int64_t at = (i * d->x.c + k) * hw;
-
-			sum += row_sum(dy + at, hw);
-			sum_x += row_product(x + at, dy + at, hw, (double)m);
-		}
+		bn_channel_products(d, k, x, dy, (double)mean[k], &sum, &sum_x);
 		cpu_give(&dscale[k], acc_params, (float)(sum_x * forward));
 		if (dbias)
 			cpu_give(&dbias[k], acc_params, (float)sum);
@@ -201,18 +258,85 @@ int cpu_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool froze
 		by_dy = (float)(frozen ? s * forward : s * inv);
 		by_x = (float)(frozen ? 0 : -s * inv * inv * inv * sum_x / count);
 		base = (float)(frozen ? 0 : -s * inv * sum / count);
-		for (int64_t i = 0; i < d->x.n; i++) {
-			int64_t at = (i * d->x.c + k) * hw;
-			const float *from = x + at, *by = dy + at;
-			float *to = dx + at;
+		bn_channel_data(d, k, x, dy, mean[k], by_dy, by_x, base, dx, acc);
+	}
+	return 0;
+}
 
-			if (acc)
-				for (int64_t j = 0; j < hw; j++)
-					to[j] += by_dy * by[j] + (by_x * (from[j] - m) + base);
-			else
-				for (int64_t j = 0; j < hw; j++)
-					to[j] = by_dy * by[j] + (by_x * (from[j] - m) + base);
-		}
+int cpu_bn_mean_part(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *px, float *mean)
+{
+	const int64_t n = dn_tensor_count(&d->x);
+	const float *x = px;
+	int err = tensor_check(&cpu_limits, "bn_mean_part", &d->x);
+	int nt = stream_threads(st);
+
+	if (err)
+		return err;
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+	for (int64_t k = 0; k < d->x.c; k++)
+		mean[k] = (float)(bn_channel_sum(d, k, x) / (double)count);
+	return 0;
+}
+
+int cpu_bn_variance_part(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *px, const float *mean,
+			 float *var)
+{
+	const int64_t n = dn_tensor_count(&d->x);
+	const float *x = px;
+	int err = tensor_check(&cpu_limits, "bn_variance_part", &d->x);
+	int nt = stream_threads(st);
+	double divisor = bn_variance_divisor(d, count);
+
+	if (err)
+		return err;
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+	for (int64_t k = 0; k < d->x.c; k++)
+		var[k] = (float)(bn_channel_square(d, k, x, (double)mean[k]) / divisor);
+	return 0;
+}
+
+int cpu_bn_backward_part(struct dn_stream *st, const struct dn_bn_desc *d, const void *px, const float *mean, const float *var,
+			 const void *pdy, float *sums, float *dscale, float *dbias, bool acc_params)
+{
+	const int64_t n = dn_tensor_count(&d->x), c = d->x.c;
+	const float *x = px, *dy = pdy;
+	int err = tensor_check(&cpu_limits, "bn_backward_part", &d->x);
+	int nt = stream_threads(st);
+
+	if (err)
+		return err;
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+	for (int64_t k = 0; k < c; k++) {
+		double sum, sum_x;
+
+		bn_channel_products(d, k, x, dy, (double)mean[k], &sum, &sum_x);
+		sums[k] = (float)sum;
+		sums[c + k] = (float)sum_x;
+		cpu_give(&dscale[k], acc_params, (float)(sum_x * bn_inverse(d, var[k])));
+		if (dbias)
+			cpu_give(&dbias[k], acc_params, (float)sum);
+	}
+	return 0;
+}
+
+int cpu_bn_backward_data(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *px, const float *mean,
+			 const float *var, const float *scale, const float *sums, const void *pdy, void *pdx, bool acc)
+{
+	const int64_t n = dn_tensor_count(&d->x);
+	const float *x = px, *dy = pdy;
+	float *dx = pdx;
+	int err = tensor_check(&cpu_limits, "bn_backward_data", &d->x);
+	int nt = stream_threads(st);
+
+	if (err)
+		return err;
+#pragma omp parallel for schedule(static) num_threads(nt) if (n >= CPU_PARALLEL_MIN)
+	for (int64_t k = 0; k < d->x.c; k++) {
+		double inv = bn_backward_inverse(var[k]), s = (double)scale[k];
+		double sum = (double)sums[k], sum_x = (double)sums[d->x.c + k];
+
+		bn_channel_data(d, k, x, dy, mean[k], (float)(s * inv), (float)(-s * inv * inv * inv * sum_x / (double)count),
+				(float)(-s * inv * sum / (double)count), dx, acc);
 	}
 	return 0;
 }

@@ -196,77 +196,156 @@ int ref_bn_forward(struct dn_stream *st, const struct dn_bn_desc *d, const void 
 	return 0;
 }
 
+static double bn_sum(const struct dn_bn_desc *d, int64_t k, const float *x)
+{
+	const int64_t hw = dn_tensor_plane(&d->x);
+	double sum = 0;
+
+	for (int64_t i = 0; i < d->x.n; i++)
+		for (int64_t j = 0; j < hw; j++)
+			sum += x[(i * d->x.c + k) * hw + j];
+	return sum;
+}
+
+/* one value has no variance: 0, not 0 / 0 */
+static double bn_variance(const struct dn_bn_desc *d, int64_t k, int64_t count, const float *x, double mean)
+{
+	const int64_t hw = dn_tensor_plane(&d->x);
+	double sum = 0;
+
+	for (int64_t i = 0; i < d->x.n; i++)
+		for (int64_t j = 0; j < hw; j++) {
+			double e = x[(i * d->x.c + k) * hw + j] - mean;
+
+			sum += e * e;
+		}
+	return sum / (double)(d->legacy && count > 1 ? count - 1 : count);
+}
+
 int ref_bn_forward_train(struct dn_stream *st, const struct dn_bn_desc *d, const void *px, const float *scale, const float *bias,
 			 float *mean, float *var, void *py)
 {
-	const int64_t hw = dn_tensor_plane(&d->x);
 	const float *x = px;
 	float *y = py;
 	int err = tensor_check(&ref_limits, "bn_forward_train", &d->x);
-	int64_t count = d->x.n * hw;
+	int64_t count = d->x.n * dn_tensor_plane(&d->x);
 
 	if (err)
 		return err;
 	for (int64_t k = 0; k < d->x.c; k++) {
-		double m = 0, v = 0;
+		double m = bn_sum(d, k, x) / (double)count;
 
-		for (int64_t i = 0; i < d->x.n; i++)
-			for (int64_t j = 0; j < hw; j++)
-				m += x[(i * d->x.c + k) * hw + j];
-		m /= (double)count;
-		for (int64_t i = 0; i < d->x.n; i++)
-			for (int64_t j = 0; j < hw; j++) {
-				double e = x[(i * d->x.c + k) * hw + j] - m;
-
-				v += e * e;
-			}
 		mean[k] = (float)m;
-		var[k] = (float)(v / (double)(d->legacy && count > 1 ? count - 1 : count));
+		var[k] = (float)bn_variance(d, k, count, x, m);
 	}
 	return ref_bn_forward(st, d, x, scale, bias, mean, var, y);
+}
+
+int ref_bn_mean_part(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *x, float *mean)
+{
+	int err = tensor_check(&ref_limits, "bn_mean_part", &d->x);
+
+	for (int64_t k = 0; k < d->x.c && !err; k++)
+		mean[k] = (float)(bn_sum(d, k, x) / (double)count);
+	return err;
+}
+
+int ref_bn_variance_part(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *x, const float *mean,
+			 float *var)
+{
+	int err = tensor_check(&ref_limits, "bn_variance_part", &d->x);
+
+	for (int64_t k = 0; k < d->x.c && !err; k++)
+		var[k] = (float)bn_variance(d, k, count, x, mean[k]);
+	return err;
+}
+
+/* sums of dy, and of dy (x - mean) */
+static void bn_products(const struct dn_bn_desc *d, int64_t k, const float *x, const float *dy, double mean, double *sum,
+			double *sum_x)
+{
+	const int64_t hw = dn_tensor_plane(&d->x);
+
+	*sum = *sum_x = 0;
+	for (int64_t i = 0; i < d->x.n; i++)
+		for (int64_t j = 0; j < hw; j++) {
+			int64_t at = (i * d->x.c + k) * hw + j;
+
+			*sum += dy[at];
+			*sum_x += dy[at] * ((double)x[at] - mean);
+		}
+}
+
+static void bn_data(const struct dn_bn_desc *d, int64_t k, bool frozen, int64_t count, const float *x, double mean, float var,
+		    double scale, double sum, double sum_x, const float *dy, float *dx, bool acc)
+{
+	const int64_t hw = dn_tensor_plane(&d->x);
+	double root = sqrt(var + 1e-5), dmean = -sum * scale / root, dvar = -.5 * sum_x * scale / (root * root * root);
+
+	for (int64_t i = 0; i < d->x.n; i++)
+		for (int64_t j = 0; j < hw; j++) {
+			int64_t at = (i * d->x.c + k) * hw + j;
+			double g;
+
+			if (frozen)
+				g = (double)dy[at] * scale / bn_divisor(d, var);
+			else
+				g = (double)dy[at] * scale / root + dmean / (double)count +
+				    2 * ((double)x[at] - mean) * dvar / (double)count;
+			dx[at] = (float)(acc ? dx[at] + g : g);
+		}
 }
 
 int ref_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const void *px, const float *mean,
 		    const float *var, const float *scale, const void *pdy, void *pdx, bool acc, float *dscale, float *dbias,
 		    bool acc_params)
 {
-	const int64_t hw = dn_tensor_plane(&d->x);
 	const float *x = px, *dy = pdy;
 	float *dx = pdx;
 	int err = tensor_check(&ref_limits, "bn_backward", &d->x);
-	int64_t count = d->x.n * hw;
+	int64_t count = d->x.n * dn_tensor_plane(&d->x);
 
 	if (err)
 		return err;
 	for (int64_t k = 0; k < d->x.c; k++) {
-		double sum = 0, sum_x = 0, root = sqrt(var[k] + 1e-5), forward = bn_divisor(d, var[k]), dmean, dvar;
+		double sum, sum_x;
 
-		for (int64_t i = 0; i < d->x.n; i++)
-			for (int64_t j = 0; j < hw; j++) {
-				int64_t at = (i * d->x.c + k) * hw + j;
-
-				sum += dy[at];
-				sum_x += dy[at] * ((double)x[at] - mean[k]);
-			}
-		dmean = -sum * scale[k] / root;
-		dvar = -.5 * sum_x * scale[k] / (root * root * root);
-		for (int64_t i = 0; dx && i < d->x.n; i++)
-			for (int64_t j = 0; j < hw; j++) {
-				int64_t at = (i * d->x.c + k) * hw + j;
-				double g;
-
-				if (frozen)
-					g = (double)dy[at] * scale[k] / forward;
-				else
-					g = (double)dy[at] * scale[k] / root + dmean / (double)count +
-					    2 * ((double)x[at] - mean[k]) * dvar / (double)count;
-				dx[at] = (float)(acc ? dx[at] + g : g);
-			}
-		give(&dscale[k], acc_params, (float)(sum_x / forward));
+		bn_products(d, k, x, dy, mean[k], &sum, &sum_x);
+		if (dx)
+			bn_data(d, k, frozen, count, x, mean[k], var[k], scale[k], sum, sum_x, dy, dx, acc);
+		give(&dscale[k], acc_params, (float)(sum_x / bn_divisor(d, var[k])));
 		if (dbias)
 			give(&dbias[k], acc_params, (float)sum);
 	}
 	return 0;
+}
+
+int ref_bn_backward_part(struct dn_stream *st, const struct dn_bn_desc *d, const void *x, const float *mean, const float *var,
+			 const void *dy, float *sums, float *dscale, float *dbias, bool acc_params)
+{
+	int err = tensor_check(&ref_limits, "bn_backward_part", &d->x);
+
+	for (int64_t k = 0; k < d->x.c && !err; k++) {
+		double sum, sum_x;
+
+		bn_products(d, k, x, dy, mean[k], &sum, &sum_x);
+		sums[k] = (float)sum;
+		sums[d->x.c + k] = (float)sum_x;
+		give(&dscale[k], acc_params, (float)(sum_x / bn_divisor(d, var[k])));
+		if (dbias)
+			give(&dbias[k], acc_params, (float)sum);
+	}
+	return err;
+}
+
+int ref_bn_backward_data(struct dn_stream *st, const struct dn_bn_desc *d, int64_t count, const void *x, const float *mean,
+			 const float *var, const float *scale, const float *sums, const void *dy, void *dx, bool acc)
+{
+	int err = tensor_check(&ref_limits, "bn_backward_data", &d->x);
+
+	for (int64_t k = 0; k < d->x.c && !err; k++)
+		bn_data(d, k, false, count, x, mean[k], var[k], scale[k], sums[k], sums[d->x.c + k], dy, dx, acc);
+	return err;
 }
 
 int ref_maxpool_forward(struct dn_stream *st, const struct dn_pool_desc *d, const void *px, void *py, int32_t *index)

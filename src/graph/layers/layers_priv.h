@@ -41,6 +41,8 @@ struct layer_norm {
 	struct dn_param *biases; /* NULL: none, zeros are used */
 	struct dn_param *scales, *rolling_mean, *rolling_variance;
 	float *mean, *variance; /* [c] of this microbatch */
+	int64_t sync;		/* values of a channel over all ranks, whose statistics they then are; 0: those of this rank */
+	float *sums;		/* [2c] of backward when sync */
 	float *no_bias;		/* [c] when biases is NULL */
 };
 

@@ -17,6 +17,32 @@ int norm_declare(struct layer_norm *nm, struct dn_layer *l, int64_t c, struct dn
 	return err;
 }
 
+/* Alone there is nobody to ask, and a frozen layer has no statistics of its own. */
+static int setup_sync(struct layer_norm *nm, struct dn_layer *l)
+{
+	const struct dn_net_options *o = &l->net->opt;
+	const int64_t c = l->out.c;
+	int err;
+
+	if (!o->train || !o->sync_bn || o->world < 2 || l->frozen)
+		return 0;
+	nm->sync = l->out.n * dn_tensor_plane(&l->out) * o->world;
+	err = dn_layer_need(l, bn_mean_part);
+	if (!err)
+		err = dn_layer_need(l, bn_variance_part);
+	if (!err)
+		err = dn_layer_need(l, bn_backward_part);
+	if (!err)
+		err = dn_layer_need(l, bn_backward_data);
+	if (!err)
+		err = dn_layer_wants_exchange(l, false, c); /* the mean */
+	if (!err)
+		err = dn_layer_wants_exchange(l, false, c); /* the variance, about that mean: nothing cancels */
+	if (!err)
+		err = dn_layer_wants_exchange(l, true, 2 * c);
+	return err ? err : dn_layer_buffer(l, 2 * sizeof(float) * (size_t)c, DN_LIFE_BACKWARD, true, (void **)&nm->sums);
+}
+
 int norm_setup(struct layer_norm *nm, struct dn_layer *l, enum dn_act act)
 {
 	const struct dn_net_options *o = &l->net->opt;
@@ -27,15 +53,17 @@ int norm_setup(struct layer_norm *nm, struct dn_layer *l, enum dn_act act)
 		err = dn_layer_need(l, bn_forward);
 	if (!err)
 		err = dn_layer_need(l, bn_backward);
+	if (!err)
+		err = setup_sync(nm, l);
 	if (err)
 		return err;
-	if (o->train && !l->frozen && l->out.n * dn_tensor_plane(&l->out) == 1)
+	if (o->train && !l->frozen && !nm->sync && l->out.n * dn_tensor_plane(&l->out) == 1)
 		dn_warn("%s:%d: layer %d: batch normalisation over one value a channel (one image on this rank) is always 0",
 			l->section->file->path, l->section->line, l->index);
 	nm->desc = (struct dn_bn_desc){ .x = l->out, .legacy = o->legacy_bn, .act = act };
-	err = dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)&nm->mean);
+	err = dn_layer_buffer(l, bytes, DN_LIFE_KEPT, true, (void **)&nm->mean);
 	if (!err)
-		err = dn_layer_buffer(l, bytes, DN_LIFE_SAVED, true, (void **)&nm->variance);
+		err = dn_layer_buffer(l, bytes, DN_LIFE_KEPT, true, (void **)&nm->variance);
 	if (!err && !nm->biases)
 		err = dn_layer_buffer(l, bytes, DN_LIFE_FORWARD, false, (void **)&nm->no_bias);
 	return err;
@@ -52,7 +80,7 @@ static int give_stats(const struct layer_norm *nm, struct dn_layer *l)
 {
 	const struct dn_backend *be = l->net->dev->be;
 	const struct dn_bn_desc *d = &nm->desc;
-	const int64_t c = d->x.c, n = d->x.n * dn_tensor_plane(&d->x);
+	const int64_t c = d->x.c, n = nm->sync ? nm->sync : d->x.n * dn_tensor_plane(&d->x);
 	const float part = 1 / (float)l->uses, add = l->use ? 1 : 0;
 	const float unbias = d->legacy || n < 2 ? 1 : (float)((double)n / (double)(n - 1));
 	int err = 0;
@@ -62,6 +90,22 @@ static int give_stats(const struct layer_norm *nm, struct dn_layer *l)
 	if (!err && nm->rolling_variance->stat)
 		err = be->axpby(l->net->compute, DN_F32, c, part * unbias, nm->variance, add, nm->rolling_variance->stat);
 	return err;
+}
+
+static int forward_sync(const struct layer_norm *nm, struct dn_layer *l, const void *x, const float *bias, void *y)
+{
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	const int64_t c = nm->desc.x.c;
+	int err = be->bn_mean_part(st, &nm->desc, nm->sync, x, nm->mean);
+
+	if (!err)
+		err = dn_layer_exchange(l, false, DN_F32, nm->mean, c);
+	if (!err)
+		err = be->bn_variance_part(st, &nm->desc, nm->sync, x, nm->mean, nm->variance);
+	if (!err)
+		err = dn_layer_exchange(l, false, DN_F32, nm->variance, c);
+	return err ? err : be->bn_forward(st, &nm->desc, x, nm->scales->value, bias, nm->mean, nm->variance, y);
 }
 
 int norm_forward(const struct layer_norm *nm, struct dn_layer *l, const struct dn_pass *pass, const void *x, void *y)
@@ -81,12 +125,28 @@ int norm_forward(const struct layer_norm *nm, struct dn_layer *l, const struct d
 	if (pass->phase == DN_INFER || l->frozen)
 		return be->bn_forward(st, &nm->desc, x, nm->scales->value, bias, nm->rolling_mean->value,
 				      nm->rolling_variance->value, y);
-	err = be->bn_forward_train(st, &nm->desc, x, nm->scales->value, bias, nm->mean, nm->variance, y);
+	if (pass->again)
+		return be->bn_forward(st, &nm->desc, x, nm->scales->value, bias, nm->mean, nm->variance, y);
+	err = nm->sync ? forward_sync(nm, l, x, bias, y)
+		       : be->bn_forward_train(st, &nm->desc, x, nm->scales->value, bias, nm->mean, nm->variance, y);
 	return err ? err : give_stats(nm, l);
 }
 
 int norm_backward(const struct layer_norm *nm, struct dn_layer *l, const void *x, const void *dy, void *dx, bool acc)
 {
-	return l->net->dev->be->bn_backward(l->net->compute, &nm->desc, false, x, nm->mean, nm->variance, nm->scales->value, dy,
-					    dx, acc, nm->scales->grad, nm->biases ? nm->biases->grad : NULL, dn_layer_adds(l));
+	const struct dn_backend *be = l->net->dev->be;
+	struct dn_stream *st = l->net->compute;
+	float *dbias = nm->biases ? nm->biases->grad : NULL;
+	int err;
+
+	if (!nm->sync)
+		return be->bn_backward(st, &nm->desc, false, x, nm->mean, nm->variance, nm->scales->value, dy, dx, acc,
+				       nm->scales->grad, dbias, dn_layer_adds(l));
+	err = be->bn_backward_part(st, &nm->desc, x, nm->mean, nm->variance, dy, nm->sums, nm->scales->grad, dbias,
+				   dn_layer_adds(l));
+	if (!err)
+		err = dn_layer_exchange(l, true, DN_F32, nm->sums, 2 * nm->desc.x.c);
+	if (err || !dx)
+		return err;
+	return be->bn_backward_data(st, &nm->desc, nm->sync, x, nm->mean, nm->variance, nm->scales->value, nm->sums, dy, dx, acc);
 }
