@@ -684,8 +684,8 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 	CHECK_FAILS(resolve("reduction", "library", NULL, NULL, &o), -EINVAL, "supports tree");
 	CHECK_FAILS(resolve("nan", "skip", NULL, NULL, &o), -EINVAL, "supports stop");
 	CHECK_FAILS(resolve("batch_norm", "sync", NULL, NULL, &o), -EINVAL, "supports local");
-	CHECK_FAILS(resolve("collectives", "shm", NULL, NULL, &o), -EINVAL,
-		    "a.cfg:7: collectives=shm: not in this version, which supports auto, mpi, local");
+	CHECK_FAILS(resolve("collectives", "nccl", NULL, NULL, &o), -EINVAL,
+		    "a.cfg:7: collectives=nccl: not in this version, which supports auto, mpi, local, shm");
 	CHECK_FAILS(resolve("prefetch", "early", NULL, NULL, &o), -EINVAL,
 		    "a.cfg:7: prefetch=early: unknown; this version supports pre, post, none");
 	CHECK_FAILS(resolve("timeout", "-1", NULL, NULL, &o), -EINVAL, "timeout=-1");

@@ -21,6 +21,11 @@ struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bo
 	return x;
 }
 
+bool fsdp_place_shared(const struct fsdp_plan *p, enum dn_region r)
+{
+	return p->coll.windows && (r == DN_MEM_PARAMS || r == DN_MEM_GRAD_SLOTS) && fsdp_place_all(p, r, false).bytes;
+}
+
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part)
 {
 	const struct fsdp_block *b = &p->blocks[block];

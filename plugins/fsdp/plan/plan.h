@@ -246,6 +246,8 @@ struct fsdp_place {
 };
 /** fsdp_place_all() - the region as the store takes it: of the device, or pinned memory of the host */
 struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bool host);
+/** fsdp_place_shared() - other ranks read it: it lies in this rank's window */
+bool fsdp_place_shared(const struct fsdp_plan *p, enum dn_region r);
 /** fsdp_place_part() - of @block's shard: values, gradient sums, states; nothing when the block has no such part */
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part);
 /** fsdp_place_values(), fsdp_place_grads() - @block gathered in its slot; the microbatch's gradients in theirs */

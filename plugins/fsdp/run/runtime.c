@@ -596,6 +596,8 @@ static int make_coll(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh, enum
 		.most = -1,
 		.device = at(rt, fsdp_place_staging(p, stage, false)),
 		.host = at(rt, fsdp_place_staging(p, stage, true)),
+		.windows = mesh->windows,
+		.lane = (int)stage,
 	};
 
 	for (int i = 0; i < p->n_calls; i++) {
