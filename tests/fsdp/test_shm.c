@@ -1,6 +1,7 @@
 /* Collectives over windows, each rank a thread: against naive results, who is named when one is late, and what is refused. */
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include "comm/collective.h"
 #include "ranks.h"
 
@@ -400,6 +401,19 @@ static void without_room_all_fail_alike(void)
 	job_fini(&j);
 }
 
+static void a_limit_on_files_is_an_error_not_a_signal(void)
+{
+	struct rlimit before, small;
+	struct job j;
+
+	CHECK_OK_FATAL(getrlimit(RLIMIT_FSIZE, &before));
+	small = (struct rlimit){ 16384, before.rlim_max };
+	CHECK_OK_FATAL(setrlimit(RLIMIT_FSIZE, &small));
+	job_init(&j, 2, 16);
+	all_fail(&j, -EFBIG, "files may have 16 KiB (ulimit -f)");
+	CHECK_OK_FATAL(setrlimit(RLIMIT_FSIZE, &before));
+}
+
 static void windows_are_counted_while_they_are_open(void)
 {
 	struct bench *b = calloc(1, sizeof(*b));
@@ -492,6 +506,7 @@ static const struct check_case cases[] = {
 	CASE(a_rank_in_another_operation_is_named),
 	CASE(an_operation_ends_when_all_have_read),
 	CASE(without_room_all_fail_alike),
+	CASE(a_limit_on_files_is_an_error_not_a_signal),
 	CASE(windows_are_counted_while_they_are_open),
 	CASE(a_failed_allocation_leaves_nothing),
 	CASE(what_has_no_window_is_refused),

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -47,12 +48,16 @@ static int lay_out(struct fsdp_windows *w, const struct fsdp_windows_ask *ask)
 static int look(const struct fsdp_windows *w, const struct fsdp_windows_ask *ask, const char *dir)
 {
 	size_t all = w->bytes * (size_t)w->world, n_free;
+	struct rlimit limit;
 	struct statvfs fs;
 
 	if (ask->ranks_on_host != w->world)
 		return dn_fail(-ENOTSUP, "windows: %d of %d ranks are on this host", ask->ranks_on_host, w->world);
 	if (statvfs(dir, &fs))
 		return dn_fail(-errno, "windows: %s: %s", dir, strerror(errno));
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && w->bytes > limit.rlim_cur)
+		return dn_fail(-EFBIG, "windows: %zu KiB in %s, files may have %llu KiB (ulimit -f)", w->bytes >> 10, dir,
+			       (unsigned long long)limit.rlim_cur >> 10); /* else a signal ends us */
 	n_free = (size_t)fs.f_bavail * fs.f_frsize;
 	if (fs.f_blocks && n_free < all) /* none: it has no limit of its own */
 		return dn_fail(-ENOSPC, "windows: %s has %zu KiB free, the windows of %d ranks take %zu KiB", dir, n_free >> 10,
@@ -93,7 +98,9 @@ static int create(const struct fsdp_windows *w, const char *dir, int *out)
 
 	if (fd < 0)
 		return dn_fail(-errno, "windows: a file in %s: %s", dir, strerror(errno));
-	err = -posix_fallocate(fd, 0, (off_t)w->bytes);
+	do
+		err = -posix_fallocate(fd, 0, (off_t)w->bytes);
+	while (err == -EINTR);
 	if (err)
 		dn_fail(err, "windows: %zu KiB in %s: %s", w->bytes >> 10, dir, strerror(-err));
 	if (!err)
