@@ -16,6 +16,7 @@ struct job {
 	int other;    /* rank that reduces where the others gather, -1 = none */
 	size_t asked; /* bytes of shared gradients instead of what is needed, 0 = those */
 	const char *dir;
+	int on_host; /* ranks of it that are said to be on this host */
 	int rounds;
 	int64_t timeout_ms;
 	int err[RANKS_MAX];
@@ -27,7 +28,7 @@ struct job {
 static void job_init(struct job *j, int world, int64_t len)
 {
 	memset(j, 0, sizeof(*j));
-	j->world = j->size = world;
+	j->world = j->size = j->on_host = world;
 	j->stride = 1;
 	j->len = len;
 	j->silent = j->other = -1;
@@ -80,7 +81,7 @@ static struct fsdp_coll_setup setup_of(const struct bench *b, int lane)
 
 static int open_windows(struct bench *b)
 {
-	struct fsdp_windows_ask ask = { .dir = b->j->dir, .ranks_on_host = b->j->world };
+	struct fsdp_windows_ask ask = { .dir = b->j->dir, .ranks_on_host = b->j->on_host };
 
 	ask.region[DN_MEM_PARAMS] = SPAN * sizeof(float);
 	ask.region[DN_MEM_GRAD_SLOTS] = b->j->asked ? b->j->asked : 4 * SPAN * sizeof(float);
@@ -381,6 +382,15 @@ static void all_fail(struct job *j, int err, const char *text)
 	job_fini(j);
 }
 
+static void ranks_of_several_hosts_share_nothing(void)
+{
+	struct job j;
+
+	job_init(&j, 4, 16);
+	j.on_host = 2;
+	all_fail(&j, -ENOTSUP, "rank 0: windows: 2 of 4 ranks are on this host");
+}
+
 static void without_room_all_fail_alike(void)
 {
 	struct job j;
@@ -505,6 +515,7 @@ static const struct check_case cases[] = {
 	CASE(a_late_rank_is_named),
 	CASE(a_rank_in_another_operation_is_named),
 	CASE(an_operation_ends_when_all_have_read),
+	CASE(ranks_of_several_hosts_share_nothing),
 	CASE(without_room_all_fail_alike),
 	CASE(a_limit_on_files_is_an_error_not_a_signal),
 	CASE(windows_are_counted_while_they_are_open),
