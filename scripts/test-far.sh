@@ -3,7 +3,7 @@
 # one fails. Orders of work follow from a seed: the suites of one process run once for each.
 # usage: FAR_SEEDS="1 2 3" NP="1 2" scripts/test-far.sh BUILD [WORD]    WORD: only suites with it in their name
 #   BUILD/tests/test_*, BUILD/tests/fsdp/test_*   but those of rooms that have no device
-#   tests/cli/test_train.sh, test_cli.sh, tests/mpi/test_train.sh   over BUILD/far/bin/darknet; the last at NP ranks
+#   tests/cli/test_train.sh, test_cli.sh, tests/mpi/test_train.sh, test_frozen.sh   over BUILD/far/bin/darknet; the last two at NP ranks
 #   BUILD/tests/far/test_*   the back end itself: it must find every fault that is planted
 # The same suites then run over ref: what the far back end asks for does no harm where it is not needed.
 # LIMIT: seconds that a suite may take (600).
@@ -64,7 +64,7 @@ for t in "${programs[@]}"; do
 	done
 	suite "${t#"$B"/tests/}" ref env DARKNET_TEST_BACKEND=ref "$t"
 done
-for t in cli/test_train cli/test_cli ${NP:+mpi/test_train}; do
+for t in cli/test_train cli/test_cli ${NP:+mpi/test_train mpi/test_frozen}; do
 	suite $t far env DARKNET_TEST_BACKEND=far FAR_SEED="${seeds%% *}" bash tests/$t.sh
 done
 for n in $NP; do

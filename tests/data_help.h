@@ -11,7 +11,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
+#include "data/lines.h"
+#include "data/loader.h"
+#include "data/npy.h"
 
 static char folder[64];
 
@@ -100,7 +104,7 @@ static inline int open_set(struct dn_dataset **ds, const char *format, const cha
 	err = dn_datafile_read(&d, put_text("t.data", text), true);
 	if (err)
 		return err;
-	err = dn_dataset_open(ds, d, false, inputs, truths);
+	err = dn_dataset_open(ds, d, &(struct dn_dataset_config){ .inputs = inputs, .truths = truths });
 	dn_datafile_destroy(d);
 	return err;
 }

@@ -1,4 +1,4 @@
-/* Nets from cfg texts for tests: parse, build on a backend, local store, initial values.
+/* Nets from cfg texts for tests: parse, build on a backend, whole store, initial values.
  * Tensors are device memory: tests look at them with peek() and change them with poke(). */
 #ifndef DN_TESTS_NET_HELP_H
 #define DN_TESTS_NET_HELP_H
@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "check.h"
 #include "graph/net.h"
-#include "train/local.h"
+#include "train/whole_store.h"
 
 struct net_help {
 	struct dn_cfg *cfg;
@@ -127,14 +127,14 @@ __attribute__((unused)) static const float *peek_output(const struct dn_net *net
 {
 	const struct dn_layer *l = &net->layers[layer];
 
-	return peek(net, l->output, l->batch * l->outputs);
+	return peek(net, l->output, l->local_batch * l->outputs);
 }
 
 __attribute__((unused)) static const float *peek_delta(const struct dn_net *net, int layer)
 {
 	const struct dn_layer *l = &net->layers[layer];
 
-	return peek(net, l->delta, l->batch * l->outputs);
+	return peek(net, l->delta, l->local_batch * l->outputs);
 }
 
 __attribute__((unused)) static void poke(const struct dn_net *net, float *x, int64_t n, const float *in)
@@ -239,10 +239,10 @@ __attribute__((unused)) static void net_help_close(struct net_help *t)
 __attribute__((unused)) static int net_help_ready(struct net_help *t, bool one_hot)
 {
 	struct dn_net *net = t->net;
-	int64_t n = net->local * net->inputs;
-	int64_t m = net->local * net->truths;
+	int64_t n = net->local_batch * net->inputs;
+	int64_t m = net->local_batch * net->truths;
 	struct dn_window *w;
-	int err = dn_local_attach(net);
+	int err = dn_whole_attach(net);
 
 	if (!err)
 		err = dn_net_alloc(net);
@@ -263,7 +263,7 @@ __attribute__((unused)) static int net_help_ready(struct net_help *t, bool one_h
 		t->input[i] = (float)(2 * dn_rng_uniform(1, 1, (uint64_t)i) - 1);
 	for (int64_t i = 0; i < m; i++)
 		t->truth[i] = one_hot ? 0 : (float)dn_rng_uniform(1, 2, (uint64_t)i);
-	for (int64_t i = 0; i < net->local && one_hot; i++)
+	for (int64_t i = 0; i < net->local_batch && one_hot; i++)
 		t->truth[i * net->truths + (int64_t)dn_rng_below(1, 3, (uint64_t)i, (uint64_t)net->truths)] = 1;
 	poison(net, net->arena, net->activations_bytes);
 	poison(net, net->workspace, net->workspace ? net->workspace_bytes : 0);

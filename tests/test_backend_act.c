@@ -64,7 +64,7 @@ static void activations_have_their_tabled_values(void)
 
 			CHECK_OK(r.be->bias_act(r.st, &one, &y, NULL, t[i].act));
 			if (fabsf(y - t[i].y) > 2e-6f || isnan(y)) /* constants of .1 and the like are rounded once more */
-				fprintf(stderr, "%s %s(%g)\n", (*b)->name, dn_act_name(t[i].act), (double)t[i].x);
+				fprintf(stderr, "%s: activation %d of %g\n", (*b)->name, (int)t[i].act, (double)t[i].x);
 			CHECK_CLOSE(&y, &t[i].y, 1, 2e-6);
 			CHECK_OK(r.be->bias_act(r.st, &one, &with, &bias, t[i].act));
 			CHECK_CLOSE(&with, &t[i].y, 1, 2e-6);
@@ -111,6 +111,37 @@ static void bias_and_activation_of_cpu_equal_ref(void)
 			dn_free(g1);
 			dn_free(db0);
 			dn_free(db1);
+		}
+	rig_close(&ref);
+	rig_close(&cpu);
+}
+
+/* An exploding net is the same net over both: what is finite stays so until its own number does not fit. */
+static void activations_of_large_numbers_are_the_same(void)
+{
+	static const float x[] = { 88, 89, 1e4f, 1e9f, 1e13f, 1e18f, 1e20f, 1e30f, 1e38f };
+	struct rig ref = rig_open("ref", 1), cpu = rig_open("cpu", 1);
+	const struct dn_tensor one = t4(1, 1, 1, 1);
+
+	for (int i = 0; i < 2 * (int)(sizeof(x) / sizeof(x[0])); i++)
+		for (int a = 0; a < DN_ACTS; a++) {
+			const float in = i % 2 ? -x[i / 2] : x[i / 2];
+			float y[2] = { in, in }, g[2] = { 2, 2 }, of;
+
+			CHECK_OK(ref.be->bias_act(ref.st, &one, &y[0], NULL, (enum dn_act)a));
+			CHECK_OK(cpu.be->bias_act(cpu.st, &one, &y[1], NULL, (enum dn_act)a));
+			of = dn_act_of_input((enum dn_act)a) ? in : y[0];
+			CHECK_OK(ref.be->act_backward(ref.st, &one, (enum dn_act)a, &of, &g[0]));
+			CHECK_OK(cpu.be->act_backward(cpu.st, &one, (enum dn_act)a, &of, &g[1]));
+			for (int k = 0; k < 2; k++) {
+				const float want = k ? g[0] : y[0], got = k ? g[1] : y[1];
+				const bool same = fabsf(got - want) <= 1e-6f * fabsf(want) + 1e-36f; /* expf underflows sooner */
+
+				if (!same)
+					fprintf(stderr, "%sactivation %d(%g): %g, wanted %g\n", k ? "twice the slope of " : "", a,
+						(double)in, (double)got, (double)want);
+				CU_ASSERT(same);
+			}
 		}
 	rig_close(&ref);
 	rig_close(&cpu);
@@ -235,6 +266,7 @@ static void channel_sums_do_not_depend_on_threads(void)
 static const struct check_case cases[] = {
 	{ "activations_have_their_tabled_values", activations_have_their_tabled_values },
 	{ "bias_and_activation_of_cpu_equal_ref", bias_and_activation_of_cpu_equal_ref },
+	{ "activations_of_large_numbers_are_the_same", activations_of_large_numbers_are_the_same },
 	{ "bn_of_cpu_equals_ref_by_both_rules", bn_of_cpu_equals_ref_by_both_rules },
 	{ "bn_legacy_follows_the_darknet_formulas", bn_legacy_follows_the_darknet_formulas },
 	{ "channel_sums_do_not_depend_on_threads", channel_sums_do_not_depend_on_threads },

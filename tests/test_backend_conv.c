@@ -170,7 +170,7 @@ static void conv_does_not_hide_a_nan_behind_an_activation(void)
 			w[(d.size * d.size) / 2] = NAN;
 			CHECK_OK(cpu.be->conv_forward(cpu.st, cv, x, w, NULL, b, y, ws));
 			if (!isnan(y[4]))
-				fprintf(stderr, "activation %s, shape %d: %g\n", dn_act_name((enum dn_act)a), s, (double)y[4]);
+				fprintf(stderr, "activation %d, shape %d: %g\n", a, s, (double)y[4]);
 			CU_ASSERT(isnan(y[4]));
 			cpu.be->conv_destroy(cv);
 			dn_free(ws);

@@ -51,6 +51,10 @@ static void softmax_losses_keep_their_digits_near_one_and_far_from_it(void)
 		{ { 200, 0, -200, 1 }, { 0, 0, 1, 0 }, 1, 400 },		  /* 400 + log1p(e^-199 + e^-200) */
 		{ { 1, 1, 1, 1 }, { 0, 1, 0, 1 }, 2, 2.772588722239781 },	  /* 2 log 4 */
 		{ { 2, 0, 0, 0 }, { 1, 0, 0, DN_IGNORE }, 2, .7436683806286791 }, /* log(1 + 3 / e) */
+		{ { 20000, 0, 0, 0 }, { 0, 1, 0, 0 }, 1, 20000 },		  /* whose exp no number holds */
+		{ { 20000, 0, 0, 0 }, { 1, 0, 0, 0 }, 1, 0 },
+		{ { 0x1p127f, -0x1p127f, 0, 0 }, { 0, 1, 1, 0 }, .5f, 3 * 0x1p128 },
+		{ { -INFINITY, 0, 0, 0 }, { 0, 1, 0, 0 }, 1, 1.0986122886681098 }, /* log 3 */
 	};
 
 	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++) {
@@ -68,6 +72,42 @@ static void softmax_losses_keep_their_digits_near_one_and_far_from_it(void)
 				fprintf(stderr, "%s, case %zu: %.15g\n", (*b)->name, i, loss);
 			CU_ASSERT(fabs(loss - c[i].want) <= 1e-12 * c[i].want);
 		}
+		rig_close(&r);
+	}
+}
+
+/* What is not finite shows, and as the same thing, whoever computes. */
+static void softmax_losses_of_broken_logits_are_not_finite(void)
+{
+	static const struct {
+		float x[3], t[3], want;
+	} c[] = {
+		{ { NAN, 0, 0 }, { 1, 0, 0 }, NAN },
+		{ { 0, NAN, 0 }, { 1, 0, 0 }, NAN },
+		{ { INFINITY, 0, 0 }, { 0, 1, 0 }, NAN },
+		{ { -INFINITY, 0, 0 }, { 1, 0, 0 }, INFINITY },
+		{ { INFINITY, INFINITY, 0 }, { 1, 0, 0 }, NAN },
+		{ { -INFINITY, -INFINITY, -INFINITY }, { 0, 0, 1 }, NAN },
+	};
+
+	for (const struct dn_backend *const *b = dn_backend_all(); *b; b++) {
+		struct rig r = rig_open((*b)->name, 1);
+
+		for (int groups = 1; groups <= 3; groups += 2) /* three of one number each: each is the largest */
+			for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+				const struct dn_softmax_desc d = { t4(1, 3, 1, 1), groups, NULL, 1 };
+				struct dn_softmax *sm = NULL;
+				double loss;
+
+				if (groups == 3 && i)
+					break;
+				CHECK_OK_FATAL(r.be->softmax_create(r.dev, &d, &sm));
+				CHECK_OK(r.be->softmax_loss(r.st, sm, c[i].x, &d.x, c[i].t, &loss));
+				r.be->softmax_destroy(sm);
+				if (isnan(c[i].want) ? !isnan(loss) : loss != (double)c[i].want)
+					fprintf(stderr, "%s, case %zu: %g\n", (*b)->name, i, loss);
+				CU_ASSERT(isnan(c[i].want) ? isnan(loss) : loss == (double)c[i].want);
+			}
 		rig_close(&r);
 	}
 }
@@ -310,6 +350,7 @@ static const struct check_case cases[] = {
 	{ "cost_sums_and_deltas_are_exact", cost_sums_and_deltas_are_exact },
 	{ "softmax_losses_keep_their_digits_near_one_and_far_from_it",
 	  softmax_losses_keep_their_digits_near_one_and_far_from_it },
+	{ "softmax_losses_of_broken_logits_are_not_finite", softmax_losses_of_broken_logits_are_not_finite },
 	{ "gemm_of_cpu_equals_ref_in_every_orientation", gemm_of_cpu_equals_ref_in_every_orientation },
 	{ "shortcut_overlaps_as_darknet_does", shortcut_overlaps_as_darknet_does },
 	{ "rows_copies_and_counts_agree", rows_copies_and_counts_agree },

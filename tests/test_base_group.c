@@ -85,7 +85,7 @@ static void launchers_say_rank_and_size(void)
 			CU_ASSERT_PTR_NULL(l.by);
 		CHECK_EQ(l.rank, rows[i].rank);
 		CHECK_EQ(l.size, rows[i].size);
-		CHECK_EQ(l.local_size, rows[i].local);
+		CHECK_EQ(l.n_on_host, rows[i].local);
 	}
 	for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
 		unsetenv(names[k]);

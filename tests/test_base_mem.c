@@ -179,10 +179,39 @@ static void counters_survive_threads(void)
 	CU_ASSERT(b.peak_bytes >= 106 && b.peak_bytes <= 318);
 }
 
+/* every element keeps its value, a full array doubles, one that failed is as it was */
+static void grow_makes_room_for_one_more(void)
+{
+	size_t before = host_now(), n_bad = 0, n_moves = 0, bytes = 0;
+	int64_t *a = NULL, *more;
+
+	for (int64_t n = 0; n < 1000; n++) {
+		more = dn_grow(a, n, sizeof(*a));
+		CU_ASSERT_PTR_NOT_NULL_FATAL(more);
+		a = more;
+		CU_ASSERT_FATAL(host_now() - before >= (size_t)(n + 1) * sizeof(*a));
+		n_moves += host_now() - before != bytes;
+		bytes = host_now() - before;
+		a[n] = n * n;
+	}
+	CHECK_EQ(bytes, 1024 * sizeof(*a));
+	CHECK_EQ(n_moves, 8); /* 8, 16, ... 1024 */
+	dn_mem_fail_at(1);
+	CU_ASSERT_PTR_NULL(dn_grow(a, 1024, sizeof(*a)));
+	dn_mem_fail_at(0);
+	CU_ASSERT_PTR_NULL(dn_grow(a, 1024, SIZE_MAX / 1024));
+	for (int64_t n = 0; n < 1000; n++)
+		n_bad += a[n] != n * n;
+	CHECK_EQ(n_bad, 0);
+	dn_free(a);
+	CHECK_EQ(host_now(), before);
+}
+
 static const struct check_case cases[] = {
 	{ "memory is counted by region", memory_is_counted_by_region },
 	{ "regions are aligned and zero", regions_are_aligned_and_zero },
 	{ "realloc keeps the bytes", realloc_keeps_the_bytes },
+	{ "grow makes room for one more", grow_makes_room_for_one_more },
 	{ "failures name region and bytes", failures_name_region_and_bytes },
 	{ "the chosen allocation fails", the_chosen_allocation_fails },
 	{ "mul_size checks overflow", mul_size_checks_overflow },

@@ -24,7 +24,7 @@ static int remember(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
-	const int64_t n = l->batch * l->outputs;
+	const int64_t n = l->local_batch * l->outputs;
 	int err = be->copy(st, l->output, dn_layer_x(l, pass, 0), sizeof(float) * (size_t)n);
 
 	if (!err)
@@ -37,7 +37,7 @@ static int remember_backward(struct dn_layer *l, const struct dn_pass *pass)
 	bool acc;
 	void *dx = dn_layer_dx(l, 0, &acc);
 
-	return l->net->dev->be->axpby(l->net->compute, DN_F32, l->batch * l->outputs, 1, l->delta, acc ? 1 : 0, dx);
+	return l->net->dev->be->axpby(l->net->compute, DN_F32, l->local_batch * l->outputs, 1, l->delta, acc ? 1 : 0, dx);
 }
 
 static const struct dn_layer_ops remembering = { .name = "remembering", .forward = remember, .backward = remember_backward };
@@ -54,7 +54,7 @@ static int open_net(struct net_help *t, const char *text, int rank, int world, b
 	if (err)
 		return err;
 	t->net->layers[LAYER].ops = &remembering;
-	err = dn_layer_carry(&t->net->layers[LAYER], "h", 2, (int64_t[]){ t->net->local, ROW }, &c);
+	err = dn_layer_carry(&t->net->layers[LAYER], "h", 2, (int64_t[]){ t->net->local_batch, ROW }, &c);
 	return err ? err : net_help_ready(t, true);
 }
 
@@ -64,9 +64,9 @@ static void fill(struct net_help *t, int64_t step, int64_t m)
 	struct dn_net *net = t->net;
 
 	CHECK_OK(dn_net_input_wait(net));
-	for (int64_t i = 0; i < net->local; i++)
+	for (int64_t i = 0; i < net->local_batch; i++)
 		for (int64_t k = 0; k < net->inputs; k++) {
-			uint64_t slot = (uint64_t)(m * net->microbatch + net->opt.rank * net->local + i);
+			uint64_t slot = (uint64_t)(m * net->microbatch + net->opt.rank * net->local_batch + i);
 
 			t->input[i * net->inputs + k] = (float)dn_rng_uniform(3, (uint64_t)step * 64 + slot, (uint64_t)k);
 		}
@@ -96,10 +96,10 @@ static int update(struct net_help *t, int64_t step, double rate)
 static void outputs_of(const struct net_help *t, int layer, float *out)
 {
 	const struct dn_layer *l = &t->net->layers[layer];
-	float *x = pinned(t, t->net->local * l->outputs);
+	float *x = pinned(t, t->net->local_batch * l->outputs);
 
-	CHECK_OK(dn_layer_read(l, 0, t->net->local, x));
-	memcpy(out, x, sizeof(*x) * (size_t)(t->net->local * l->outputs));
+	CHECK_OK(dn_layer_read(l, 0, t->net->local_batch, x));
+	memcpy(out, x, sizeof(*x) * (size_t)(t->net->local_batch * l->outputs));
 }
 
 /* all rows of the update that this rank has, at their places in the whole */
@@ -209,7 +209,7 @@ static void *job_main(void *arg)
 		dn_ckpt_close(c);
 	}
 	j->err = dn_group_agree(&g, j->err, "loading");
-	/* the local store does not sum over ranks: with a rate of 0 values stay equal on all */
+	/* the whole store does not sum over ranks: with a rate of 0 values stay equal on all */
 	for (int k = 1; k <= j->steps && !j->err; k++)
 		j->err = update(&t, j->first + k, 0);
 	if (!j->err && j->to)
@@ -315,7 +315,7 @@ static void what_is_not_the_nets_is_refused(void)
 	CHECK_OK(dn_ckpt_save(t.net, in_dir("none"), &s, 3, &alone, NULL));
 	net_help_close(&t);
 	CHECK_OK_FATAL(net_help_build(&t, "ref", wide, NULL));
-	CHECK_OK(dn_layer_carry(&t.net->layers[LAYER], "h", 2, (int64_t[]){ t.net->local, 4 }, &c));
+	CHECK_OK(dn_layer_carry(&t.net->layers[LAYER], "h", 2, (int64_t[]){ t.net->local_batch, 4 }, &c));
 	CHECK_OK_FATAL(net_help_ready(&t, true));
 	CHECK_FAILS(dn_ckpt_load(ckpt, t.net), -EINVAL, "carry 1.h is 8x3 there, 8x4 in this net");
 	net_help_close(&t);
@@ -347,12 +347,12 @@ static void memory_is_planned(void)
 	struct net_help t;
 
 	CHECK_OK_FATAL(net_help_build(&t, "ref", cfg, NULL));
-	CHECK_OK(dn_local_bytes(t.net, before));
+	CHECK_OK(dn_whole_bytes(t.net, before));
 	net_help_close(&t);
 	dn_mem_stats(DN_MEM_BUFFERS, &m);
 	CHECK_OK_FATAL(open_net(&t, cfg, 0, 1, true));
 	dn_mem_stats(DN_MEM_BUFFERS, &n);
-	CHECK_OK(dn_local_bytes(t.net, planned));
+	CHECK_OK(dn_whole_bytes(t.net, planned));
 	/* twice two microbatches of 4 rows, twice 4 rows for other passes, each rounded up to 64 bytes */
 	CHECK_EQ(t.net->carries_bytes, 2 * (128 + 64));
 	CHECK_EQ(planned[DN_MEM_BUFFERS], before[DN_MEM_BUFFERS] + t.net->carries_bytes);
@@ -366,7 +366,8 @@ static void bad_shapes_are_refused(void)
 	struct dn_carry *c;
 
 	CHECK_OK_FATAL(net_help_build(&t, "ref", cfg, NULL));
-	CHECK_FAILS(dn_layer_carry(&t.net->layers[LAYER], "h", 2, (int64_t[]){ t.net->local, 0 }, &c), -EOVERFLOW, "layer 1: h");
+	CHECK_FAILS(dn_layer_carry(&t.net->layers[LAYER], "h", 2, (int64_t[]){ t.net->local_batch, 0 }, &c), -EOVERFLOW,
+		    "layer 1: h");
 	CHECK_FAILS(dn_layer_carry(&t.net->layers[LAYER], "h", 2, (int64_t[]){ (int64_t)1 << 30, (int64_t)1 << 30 }, &c),
 		    -EOVERFLOW, "layer 1: h are more than 2^40");
 	CHECK_FAILS(dn_layer_carry(&t.net->layers[LAYER], "h", 5, (int64_t[]){ 1, 1, 1, 1, 1 }, &c), -EINVAL, "5 dimensions");
@@ -385,12 +386,12 @@ static void other_sizes_remember_the_same(void)
 	CHECK_OK_FATAL(net_help_build(&t, "ref", cfg, NULL));
 	priv = t.net->priv;
 	l = &t.net->layers[LAYER];
-	CHECK_OK(dn_layer_carry(l, "h", 2, (int64_t[]){ t.net->local, ROW }, &c));
+	CHECK_OK(dn_layer_carry(l, "h", 2, (int64_t[]){ t.net->local_batch, ROW }, &c));
 	priv->again = true;
-	CHECK_OK(dn_layer_carry(l, "h", 2, (int64_t[]){ t.net->local, ROW }, &again));
+	CHECK_OK(dn_layer_carry(l, "h", 2, (int64_t[]){ t.net->local_batch, ROW }, &again));
 	CU_ASSERT_PTR_EQUAL(again, c);
 	priv->next_carry = 0;
-	CHECK_FAILS(dn_layer_carry(l, "h", 2, (int64_t[]){ t.net->local, 2 * ROW }, &again), -EINVAL,
+	CHECK_FAILS(dn_layer_carry(l, "h", 2, (int64_t[]){ t.net->local_batch, 2 * ROW }, &again), -EINVAL,
 		    "layer 1: what it remembers as h depends on the size of the input");
 	priv->again = false;
 	CHECK_EQ(t.net->n_carries, 1);

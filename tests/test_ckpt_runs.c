@@ -270,6 +270,104 @@ static void a_net_of_the_same_tensors_is_told_apart_by_its_cfg(void)
 	       "[cost] type=L1; was saved without it, so sse");
 }
 
+static void put_tree(const char *name, const char *text)
+{
+	FILE *f = fopen(path_of(name), "w");
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+	fputs(text, f);
+	CHECK_EQ(fclose(f), 0);
+}
+
+static const char *with_tree(const char *name)
+{
+	static char cfg[2][1200];
+	static int k;
+
+	k = !k;
+	snprintf(cfg[k], sizeof(cfg[k]), HEAD NORMED BODY "tree=%s\n", path_of(name));
+	return cfg[k];
+}
+
+static void compare_trees(const char *now, int n, const char *text)
+{
+	struct seen s = { 0 };
+	struct net_help t;
+	struct dn_ckpt *c;
+
+	open_net(&t, with_tree(now), false);
+	CHECK_OK_FATAL(dn_ckpt_open(&c, path_of("trees")));
+	CHECK_OK(dn_ckpt_differences(c, t.net, see, &s));
+	CHECK_EQ(s.n, n);
+	if (!strstr(s.text, text))
+		fprintf(stderr, "got \"%s\", wanted \"%s\"\n", s.text, text);
+	CU_ASSERT_PTR_NOT_NULL(strstr(s.text, text));
+	dn_ckpt_close(c);
+	net_help_close(&t);
+}
+
+static void a_file_that_the_cfg_names_counts_by_what_it_holds(void)
+{
+	const char *first = "a -1\nb -1\nc 0\nd 0\n", *other = "a -1\nb -1\nc 1\nd 1\n";
+	char *meta, *files;
+	struct net_help t;
+
+	put_tree("t1", first);
+	put_tree("t2", first);
+	put_tree("t3", "A B  -1\r\nb -1\r\nx 0\r\ny 0\r\n"); /* names compute nothing */
+	put_tree("t4", other);
+	open_net(&t, with_tree("t1"), false);
+	save(&t, "trees", 1, 1, 0);
+	net_help_close(&t);
+	compare_trees("t1", 0, "");
+	compare_trees("t2", 0, "");
+	compare_trees("t3", 0, "");
+	compare_trees("t4", 1, "/t4: the file holds something else than that of the net that was saved, tree=");
+	put_tree("t1", other);
+	compare_trees("t1", 1, ": [softmax] tree=");
+	/* of an older version, which has not noted it, the name is all there is */
+	meta = meta_of("trees/1");
+	files = strstr(meta, ",\"files\":[{\"layer\":2,\"xxh64\":\"");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(files);
+	memmove(files, strchr(files, ']') + 1, strlen(strchr(files, ']')));
+	put_meta("trees/1", meta);
+	dn_free(meta);
+	compare_trees("t1", 0, "");
+	compare_trees("t2", 1, "; was saved with ");
+	/* a net without one says nothing of files, as ever */
+	open_net(&t, HEAD BODY, false);
+	save(&t, "plain", 1, 1, 0);
+	net_help_close(&t);
+	meta = meta_of("plain/1");
+	CU_ASSERT_PTR_NULL(strstr(meta, "files"));
+	dn_free(meta);
+}
+
+static void a_faulty_list_of_files_is_refused(void)
+{
+	static const char *const bad[] = { "{}", "[3]", "[{}]", "[{\"layer\":-1,\"xxh64\":\"0123456789abcdef\"}]",
+					   "[{\"layer\":1,\"xxh64\":\"xyz\"}]" };
+	char *meta, *run, text[20000];
+	struct net_help t;
+	struct dn_ckpt *c;
+
+	open_net(&t, HEAD BODY, false);
+	save(&t, "badlist", 1, 1, 0);
+	net_help_close(&t);
+	meta = meta_of("badlist/1");
+	run = strstr(meta, ",\"world\"");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(run);
+	for (int i = 0; i < DN_N(bad); i++) {
+		snprintf(text, sizeof(text), "%.*s,\"files\":%s%s", (int)(run - meta), meta, bad[i], run);
+		put_meta("badlist/1", text);
+		CHECK_FAILS(dn_ckpt_open(&c, path_of("badlist")), -EINVAL, "badlist/1/meta.json: ");
+	}
+	snprintf(text, sizeof(text), "%.*s,\"shuffle\":\"far too long for one\"%s", (int)(run - meta), meta, run);
+	put_meta("badlist/1", text);
+	CHECK_FAILS(dn_ckpt_open(&c, path_of("badlist")), -EINVAL, "\"shuffle\" is too long");
+	dn_free(meta);
+}
+
 /* the rule of batch normalisation by key or flag, on either side */
 static void the_rule_of_batch_normalisation_counts_wherever_it_was_chosen(void)
 {
@@ -331,6 +429,8 @@ static const struct check_case cases[] = {
 	CASE(another_runs_checkpoint_of_the_same_step_is_kept_aside),
 	CASE(ids_follow_one_another_and_those_of_the_folder),
 	CASE(a_net_of_the_same_tensors_is_told_apart_by_its_cfg),
+	CASE(a_file_that_the_cfg_names_counts_by_what_it_holds),
+	CASE(a_faulty_list_of_files_is_refused),
 	CASE(the_rule_of_batch_normalisation_counts_wherever_it_was_chosen),
 	CASE(a_cfg_that_cannot_be_compared_is_a_difference),
 	{ NULL, NULL },

@@ -7,8 +7,8 @@
 /* -1 for image 1 */
 static void targets(const struct dn_net *net, int32_t *class, float *truth)
 {
-	memset(truth, 0, sizeof(float) * (size_t)(net->local * net->truths));
-	for (int64_t i = 0; i < net->local; i++) {
+	memset(truth, 0, sizeof(float) * (size_t)(net->local_batch * net->truths));
+	for (int64_t i = 0; i < net->local_batch; i++) {
 		class[i] = i == 1 ? -1 : (int32_t)(i * 5 % net->truths);
 		if (class[i] >= 0)
 			truth[i * net->truths + class[i]] = 1;
@@ -24,7 +24,7 @@ static void same_of_both(const char *text)
 	CHECK_OK_FATAL(net_help_ready(&a, true));
 	CHECK_OK_FATAL(net_help_ready(&b, true));
 	{
-		int32_t *class = (int32_t *)(void *)pinned(&b, a.net->local);
+		int32_t *class = (int32_t *)(void *)pinned(&b, a.net->local_batch);
 		double loss[2] = { -1, -2 };
 
 		targets(a.net, class, a.truth);
@@ -77,7 +77,7 @@ static void other_targets_are_refused(void)
 
 		CHECK_OK_FATAL(net_help_build(&t, "ref", nets[i], NULL));
 		CHECK_OK_FATAL(net_help_ready(&t, true));
-		class = memset(pinned(&t, t.net->local), 0, sizeof(*class) * (size_t)t.net->local);
+		class = memset(pinned(&t, t.net->local_batch), 0, sizeof(*class) * (size_t)t.net->local_batch);
 		pass_of(t.net)->truth = NULL;
 		pass_of(t.net)->classes = class;
 		CHECK_FAILS(dn_net_forward(t.net, pass_of(t.net)), -ENOTSUP, "layer 1: one class an image");

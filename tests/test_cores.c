@@ -50,6 +50,17 @@ static void check_quota(double want)
 	CU_ASSERT_DOUBLE_EQUAL(dn_quota_cores(root), want, 1e-12);
 }
 
+static void a_quota_is_told_as_it_is_and_never_rounded_up(void)
+{
+	char text[80];
+
+	CHECK_STR(dn_quota_text(1.99999, text, sizeof(text)), "a CPU quota of 1.99, rounded down to whole cores");
+	CHECK_STR(dn_quota_text(1.9, text, sizeof(text)), "a CPU quota of 1.90, rounded down to whole cores");
+	CHECK_STR(dn_quota_text(2, text, sizeof(text)), "a CPU quota of 2.00");
+	CHECK_STR(dn_quota_text(2.000001, text, sizeof(text)), "a CPU quota of 2.00, rounded down to whole cores");
+	CHECK_STR(dn_quota_text(.29, text, sizeof(text)), "a CPU quota of 0.29, one core is the least");
+}
+
 static void a_quota_of_version_2_counts_wherever_it_stands(void)
 {
 	fresh("0::/user.slice/a/b\n", OTHERS V2);
@@ -198,6 +209,7 @@ static void a_number_that_the_user_set_is_the_default(void)
 int main(void)
 {
 	static const struct check_case cases[] = {
+		{ "a_quota_is_told_as_it_is_and_never_rounded_up", a_quota_is_told_as_it_is_and_never_rounded_up },
 		{ "a_quota_of_version_2_counts_wherever_it_stands", a_quota_of_version_2_counts_wherever_it_stands },
 		{ "a_quota_of_version_1_counts_wherever_it_stands", a_quota_of_version_1_counts_wherever_it_stands },
 		{ "a_container_s_own_group_is_its_top", a_container_s_own_group_is_its_top },

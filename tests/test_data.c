@@ -777,7 +777,7 @@ static void the_digits_have_their_classes_and_looks(void)
 		float x[64], t[10];
 		int64_t cls;
 
-		CHECK_OK_FATAL(dn_dataset_open(&ds, d, part, 64, 10));
+		CHECK_OK_FATAL(dn_dataset_open(&ds, d, &(struct dn_dataset_config){ .valid = part, .inputs = 64, .truths = 10 }));
 		CHECK_EQ(ds->n, part ? 360 : 1437);
 		CHECK_EQ(ds->h, 8);
 		CHECK_EQ(ds->w, 8);

@@ -51,7 +51,7 @@ static void compare(const char *now, const char *then, int n, const char *text)
 static const struct row {
 	const char *type, *before, *section, *after;
 } rows[] = {
-	{ "convolutional", "", "filters=8\nsize=3\nstride=1\npad=1\nactivation=leaky\n", "" },
+	{ "convolutional", "", "filters=8\nsize=3\nstride=1\nactivation=leaky\n", "" },
 	{ "connected", "", "output=4\nactivation=leaky\n", "" },
 	{ "maxpool", "[conv]\n", "size=2\nstride=2\n", "" },
 	{ "avgpool", "[conv]\n", "", "" },
@@ -204,7 +204,37 @@ static void defaults_that_follow_from_other_keys_are_worked_out(void)
 	compare(POOL("size=3\nstride=2\npadding=1\n"), POOL("stride=2\n"), 1, "size=3; was saved without it, so 2");
 	compare(POOL("size=1\n"), POOL("size=x\n"), 1, "size=1; was saved with x");
 	compare(NET "[conv]\nstride=2\n", NET "[conv]\nstride=2\nstride_x=2\nstride_y=02\n", 0, "");
-	compare(NET "[conv]\nstride=2\n", NET "[conv]\nstride_x=2\nstride_y=2\n", 1, "stride=2; was saved without it, so 1");
+	compare(NET "[conv]\nstride=2\n", NET "[conv]\nstride_x=2\nstride_y=2\n", 0, "");
+	compare(NET "[conv]\nstride=2\n", NET "[conv]\nstride_x=3\nstride_y=3\n", 3, "stride=2; was saved without it, so 1");
+	compare(POOL("stride=2\nsize=2\n"), POOL("stride_x=2\nstride_y=2\nsize=2\n"), 0, "");
+	compare(POOL("stride=2\n"), POOL("stride_x=2\nstride_y=2\n"), 1, "stride=2; was saved without it, so 1"); /* and size 1 */
+}
+
+static void keys_that_say_the_same_in_other_words_are_no_difference(void)
+{
+#define KERNEL(keys) NET "[conv]\nfilters=4\n" keys
+	compare(KERNEL("size=3\npad=1\n"), KERNEL("size=3\npadding=1\n"), 0, "");
+	compare(KERNEL("size=3\npadding=1\n"), KERNEL("size=3\npad=1\n"), 0, "");
+	compare(KERNEL("size=3\npad=1\npadding=5\n"), KERNEL("size=3\npad=1\n"), 0, "");
+	compare(KERNEL("size=3\ndilation=2\npad=1\n"), KERNEL("size=3\ndilation=2\npadding=2\n"), 0, "");
+	compare(KERNEL("pad=1\n"), KERNEL(""), 0, "");
+	compare(KERNEL("size=3\npad=1\n"), KERNEL("size=3\npadding=2\n"), 2, "pad=1; was saved without it, so 0");
+	compare(KERNEL("size=3\npad=1\n"), KERNEL("size=3\n"), 1, "pad=1; was saved without it, so 0");
+	compare(KERNEL("size=3\npad=1\n"), KERNEL("size=5\npad=1\n"), 1, "size=3; was saved with 5");
+	compare(NET "[deconv]\nsize=3\npad=1\n", NET "[deconv]\nsize=3\npadding=1\n", 0, "");
+	compare(NET "[deconv]\nsize=3\npad=1\n", NET "[deconv]\nsize=3\n", 1, "pad=1");
+	compare(KERNEL("xnor=1\n"), KERNEL("xnor=1\nbinary=1\n"), 0, "");
+	compare(KERNEL("xnor=1\n"), KERNEL("binary=1\n"), 1, "xnor=1");
+	compare(NET "[connected]\noutput=4\n[cost]\ntype=seg\n", NET "[connected]\noutput=4\n[cost]\n", 0, "");
+	compare(NET "[connected]\noutput=4\n[cost]\ntype=L1\n", NET "[connected]\noutput=4\n[cost]\ntype=seg\n", 1, "type=L1");
+	/* whose params are used, and what works in the place of its source */
+#define THREE "[conv]\nfilters=4\n[conv]\nfilters=4\nshare_index=0\n[conv]\nfilters=4\nshare_index="
+	compare(NET THREE "0\n", NET THREE "1\n", 0, "");
+	compare(NET THREE "-1\n", NET THREE "0\n", 0, "");
+#define DROP NET "[conv]\nfilters=4\n[dropout]\n[dropout]\n[conv]\nfilters=4\n[route]\nlayers="
+	compare(DROP "0,3\n", DROP "2,-1\n", 0, "");
+	compare(DROP "1\n", DROP "0\n", 0, "");
+	compare(DROP "1\n", DROP "3\n", 1, "layers=1; was saved with 3");
 }
 
 static void the_keys_of_net_are_compared_but_for_those_of_training(void)
@@ -381,6 +411,7 @@ static void a_quiet_parse_warns_of_nothing(void)
 static const struct check_case cases[] = {
 	CASE(every_key_that_a_type_reads_is_compared_or_free),
 	CASE(defaults_that_follow_from_other_keys_are_worked_out),
+	CASE(keys_that_say_the_same_in_other_words_are_no_difference),
 	CASE(the_keys_of_net_are_compared_but_for_those_of_training),
 	CASE(other_writing_of_the_same_net_is_no_difference),
 	CASE(markers_and_plugin_sections_do_not_count),

@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "graph/graph_priv.h"
 #include "net_help.h"
 
 #define NET "[net]\nbatch=4\nwidth=8\nheight=8\nchannels=3\n"
@@ -180,6 +181,8 @@ static void maxpool_padding_defaults_to_size_less_one(void)
 	net_help_close(&t);
 }
 
+#define HUGE_CONV "[conv]\nfilters=1048576\nsize=1\n" /* 2^61 operations */
+
 static void impossible_shapes_are_errors_with_numbers(void)
 {
 	REFUSES(NET "[route]\nlayers=0\n", -EINVAL, "t.cfg:7: [route] layers: layer 0 has no earlier layer");
@@ -207,6 +210,9 @@ static void impossible_shapes_are_errors_with_numbers(void)
 	REFUSES("[net]\nwidth=16000000\nheight=16000000\nchannels=3\n[conv]\n", -EOVERFLOW, "2^40");
 	REFUSES("[net]\nwidth=30000\nheight=30000\nchannels=1\nbatch=16000000\n[conv]\n", -EOVERFLOW, "2^40");
 	REFUSES("[net]\nwidth=1000\nheight=1000\nchannels=1\nbatch=1000\n[conv]\nfilters=16000000\n", -EOVERFLOW, "2^40");
+	REFUSES("[net]\ninputs=1099511627776\n[conn]\noutput=4294967296\n", -EOVERFLOW, "layer 0: weights are more than 2^40");
+	REFUSES("[net]\nwidth=1024\nheight=1024\nchannels=1048576\n" HUGE_CONV HUGE_CONV HUGE_CONV, -EOVERFLOW,
+		"t.cfg:11: [conv] layer 2: more than 2^62 operations for one image up to here");
 	REFUSES(NET "[conv]\nfilters=-1\n", -EINVAL, "t.cfg:7: [conv] filters=-1");
 	REFUSES(NET "[conv]\nsize=0\n", -EINVAL, "size=0");
 	REFUSES(NET "[conv]\nfilters=abc\n", -EINVAL, "t.cfg:7: [conv] filters=abc");
@@ -321,7 +327,7 @@ static void batch_is_split_over_subdivisions_and_ranks(void)
 	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &opt));
 	CHECK_EQ(t.net->microbatch, 2);
 	CHECK_EQ(t.net->batch, 6);
-	CHECK_EQ(t.net->local, 2);
+	CHECK_EQ(t.net->local_batch, 2);
 	CU_ASSERT_PTR_NOT_NULL(strstr(t.warnings, "batch=8 is no multiple of subdivisions=3"));
 	net_help_close(&t);
 	opt.batch = 24;
@@ -330,8 +336,8 @@ static void batch_is_split_over_subdivisions_and_ranks(void)
 	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &opt));
 	CHECK_EQ(t.net->batch, 24);
 	CHECK_EQ(t.net->microbatch, 12);
-	CHECK_EQ(t.net->local, 3);
-	CHECK_EQ(t.net->layers[0].batch, 3);
+	CHECK_EQ(t.net->local_batch, 3);
+	CHECK_EQ(t.net->layers[0].local_batch, 3);
 	CHECK_STR(t.warnings, "");
 	net_help_close(&t);
 	opt.batch = 20;
@@ -341,12 +347,14 @@ static void batch_is_split_over_subdivisions_and_ranks(void)
 	opt.batch = 1;
 	CHECK_FAILS(net_help_build(&t, "ref", text, &opt), -EINVAL, "that does: 8");
 	REFUSES("[net]\nbatch=0\ninputs=2\n[conn]\n", -EINVAL, "batch=0");
-	opt = (struct dn_net_options){ .world = 2, .batch = 5, .cfg_batch_optional = true };
+	opt = (struct dn_net_options){ .world = 2, .local_batch = 5 };
 	CHECK_OK_FATAL(net_help_build(&t, "ref", text, &opt));
-	CHECK_EQ(t.net->local, 5);
+	CHECK_EQ(t.net->local_batch, 5);
 	CHECK_EQ(t.net->microbatch, 10);
 	CHECK_EQ(t.net->subdivisions, 1);
 	net_help_close(&t);
+	opt.local_batch = -1;
+	CHECK_FAILS(net_help_build(&t, "ref", text, &opt), -EINVAL, "net: batch -1 must be within 1");
 }
 
 /* --- policies --- */
@@ -679,6 +687,7 @@ static void no_two_live_buffers_overlap(void)
 {
 	for (int train = 0; train < 2; train++) {
 		const struct dn_net_options opt = { .world = 1, .train = train, .keep = (int[]){ 3 }, .n_keep = 1 };
+		const struct net_memory *m;
 		const struct dn_arena_item *it;
 		struct net_help t;
 		struct dn_facts f;
@@ -686,7 +695,9 @@ static void no_two_live_buffers_overlap(void)
 		int n;
 
 		CHECK_OK_FATAL(net_help_build(&t, "ref", residual, &opt));
-		n = dn_net_plan(t.net, &it);
+		m = &((const struct net_priv *)t.net->priv)->memory; /* steps 0..n-1: forward, n..2n-1: layers n-1..0 backward */
+		it = m->items;
+		n = m->n_items;
 		CU_ASSERT(n >= (train ? 2 : 1) * (t.net->n_layers - 1));
 		for (int i = 0; i < n; i++) {
 			all += it[i].bytes;
@@ -700,7 +711,7 @@ static void no_two_live_buffers_overlap(void)
 		}
 		t.dev->be->facts(t.dev, &f);
 		if (!f.host_access) /* behind it input and truth as well */
-			tail += sizeof(float) * (size_t)(t.net->local * (t.net->inputs + t.net->truths)) + 2 * DN_ALIGN;
+			tail += sizeof(float) * (size_t)(t.net->local_batch * (t.net->inputs + t.net->truths)) + 2 * DN_ALIGN;
 		CU_ASSERT(end <= t.net->activations_bytes && t.net->activations_bytes < end + tail);
 		CU_ASSERT(t.net->activations_bytes < all); /* something is reused */
 		net_help_close(&t);
@@ -731,7 +742,7 @@ static void reuse_changes_no_bit(void)
 	}
 	for (int i = 0; i < net->n_layers; i++) {
 		struct dn_layer *l = &net->layers[i];
-		const size_t bytes = sizeof(float) * (size_t)(l->batch * l->outputs);
+		const size_t bytes = sizeof(float) * (size_t)(l->local_batch * l->outputs);
 
 		CHECK_OK_FATAL(t.dev->be->alloc(t.dev, DN_MEM_HOST, bytes, (void **)&l->output));
 		apart[n++] = l->output;
@@ -804,7 +815,7 @@ static void inference_needs_less_and_keeps_the_layer_asked_for(void)
 		CU_ASSERT(b.net->activations_bytes < a.net->activations_bytes / 2);
 		CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 		CHECK_BITS(peek_output(b.net, i), peek_output(a.net, i),
-			   sizeof(float) * (size_t)(b.net->local * b.net->layers[i].outputs));
+			   sizeof(float) * (size_t)(b.net->local_batch * b.net->layers[i].outputs));
 		net_help_close(&b);
 	}
 	net_help_close(&a);

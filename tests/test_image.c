@@ -405,30 +405,6 @@ static void a_letterbox_holds_all_of_the_image_on_grey(void)
 	}
 }
 
-static void max_and_min_sizes_keep_the_aspect_by_whole_division(void)
-{
-	static const int t[][7] = {
-		/* w h side, max, min */
-		{ 768, 576, 99, 99, 74, 132, 99 },
-		{ 576, 768, 99, 74, 99, 99, 132 },
-		{ 50, 50, 20, 20, 20, 20, 20 },
-		{ 1000, 1, 10, 10, 1, 10000, 10 },
-	};
-
-	for (size_t s = 0; s < sizeof(t) / sizeof(t[0]); s++) {
-		int64_t w = t[s][0], h = t[s][1];
-
-		dn_image_size_max(t[s][2], &w, &h);
-		CHECK_EQ(w, t[s][3]);
-		CHECK_EQ(h, t[s][4]);
-		w = t[s][0];
-		h = t[s][1];
-		dn_image_size_min(t[s][2], &w, &h);
-		CHECK_EQ(w, t[s][5]);
-		CHECK_EQ(h, t[s][6]);
-	}
-}
-
 static void crops_repeat_the_border_and_the_central_one_is_a_square(void)
 {
 	float x[MAX], out[MAX], want[MAX];
@@ -456,7 +432,7 @@ static void crops_repeat_the_border_and_the_central_one_is_a_square(void)
 	CHECK_CLOSE(out, want, 120, 5e-6);
 }
 
-static void placing_and_turning_sample_zero_outside(void)
+static void turning_samples_zero_outside(void)
 {
 	float x[MAX], out[MAX], want[MAX];
 	struct dn_view v = dn_view_floats(x, 11, 7, 3);
@@ -465,16 +441,6 @@ static void placing_and_turning_sample_zero_outside(void)
 	};
 
 	fill_random(x, 231, 3);
-	for (int i = 0; i < MAX; i++)
-		out[i] = want[i] = .5f;
-	dn_image_place(&v, 8, 13, 3, -4, out, 9, 10);
-	for (int k = 0; k < 3; k++)
-		for (int j = 0; j < 13; j++)
-			for (int i = 0; i < 8; i++)
-				if (i + 3 < 9 && j - 4 >= 0 && j - 4 < 10)
-					want[(k * 10 + j - 4) * 9 + i + 3] =
-						(float)naive_point(x, 11, 7, i * 11. / 8, j * 7. / 13, k);
-	CHECK_CLOSE(out, want, 270, 2e-6);
 	for (size_t s = 0; s < sizeof(r) / sizeof(r[0]); s++) {
 		for (int k = 0; k < 3; k++)
 			for (int j = 0; j < 9; j++)
@@ -749,15 +715,11 @@ static int read_augment(struct dn_augment *a, const char *keys, int64_t w)
 
 static void keys_of_net_are_read_with_darknet_s_defaults(void)
 {
-	struct dn_augment a, b;
+	struct dn_augment a;
 
-	memset(&a, 0, sizeof(a)); /* compared as bytes */
-	memset(&b, 0, sizeof(b));
 	CHECK_OK_FATAL(read_augment(&a, "", 224));
-	dn_augment_defaults(&b);
 	CU_ASSERT(a.min_ratio == 1 && a.max_ratio == 2 && a.angle == 0 && a.aspect == 1 && a.hue == 0 && a.saturation == 1 &&
 		  a.exposure == 1 && a.flip && !a.center);
-	CU_ASSERT_EQUAL(memcmp(&a, &b, sizeof(a)), 0);
 	CHECK_OK_FATAL(read_augment(&a,
 				    "min_crop=128\nmax_crop=448\nangle=7\nhue=.1\nsaturation=.75\nexposure=1.5\naspect=2\n"
 				    "center=1\nflip=0\n",
@@ -847,9 +809,8 @@ static const struct check_case cases[] = {
 	CASE(resizing_is_bilinear_with_corners_on_corners),
 	CASE(the_last_row_and_column_are_exact_for_every_size),
 	CASE(a_letterbox_holds_all_of_the_image_on_grey),
-	CASE(max_and_min_sizes_keep_the_aspect_by_whole_division),
 	CASE(crops_repeat_the_border_and_the_central_one_is_a_square),
-	CASE(placing_and_turning_sample_zero_outside),
+	CASE(turning_samples_zero_outside),
 	CASE(bytes_and_floats_give_the_same_bits),
 	CASE(flipping_twice_is_nothing_and_once_mirrors),
 	CASE(colours_turn_in_hue_and_are_clamped),

@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/image.h"
 #include "graph/graph_priv.h"
 #include "net_help.h"
 

@@ -23,7 +23,7 @@ static int open_ramp(struct net_help *t, const char *backend, const char *text)
 
 	if (!err)
 		err = net_help_ready(t, false);
-	for (int64_t i = 0; !err && i < t->net->local * t->net->inputs; i++)
+	for (int64_t i = 0; !err && i < t->net->local_batch * t->net->inputs; i++)
 		t->input[i] = (float)i;
 	return err;
 }
@@ -773,7 +773,7 @@ static void step_at(struct net_help *t, int64_t w, int64_t h, const float *input
 	CHECK_EQ(net->w, w);
 	CHECK_EQ(net->h, h);
 	CHECK_EQ(net->inputs, 3 * w * h);
-	memcpy(x, input, sizeof(float) * (size_t)(net->local * net->inputs));
+	memcpy(x, input, sizeof(float) * (size_t)(net->local_batch * net->inputs));
 	pass_of(net)->input = x;
 	poison(net, net->arena, net->activations_bytes);
 	CHECK_OK(dn_net_forward(net, pass_of(net)));

@@ -334,7 +334,7 @@ static void compare_backends(const char *text, bool one_hot)
 	for (int i = 0; i < a.net->n_layers; i++) {
 		struct dn_layer *l = &a.net->layers[i];
 
-		CHECK_CLOSE(peek_output(a.net, i), peek_output(b.net, i), l->batch * l->outputs, 2e-5);
+		CHECK_CLOSE(peek_output(a.net, i), peek_output(b.net, i), l->local_batch * l->outputs, 2e-5);
 	}
 	CU_ASSERT(fabs(net_loss(a.net) - net_loss(b.net)) <= 2e-5 * fabs(net_loss(b.net)));
 	CHECK_OK(dn_net_backward(a.net, pass_of(a.net)));
@@ -446,7 +446,7 @@ static void inference_equals_validation_inside_a_training_net(void)
 		CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 		/* packed weights may take another kernel: summation order only */
 		CHECK_CLOSE(peek_output(b.net, b.net->output_layer), peek_output(a.net, a.net->output_layer),
-			    a.net->local * a.net->truths, 1e-5);
+			    a.net->local_batch * a.net->truths, 1e-5);
 		CU_ASSERT(fabs(net_loss(a.net) - net_loss(b.net)) <= 1e-5 * net_loss(a.net));
 		net_help_close(&a);
 		net_help_close(&b);

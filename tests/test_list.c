@@ -32,7 +32,7 @@ static int open_as(struct dn_dataset **ds, const char *lines, const struct dn_da
 	if (err)
 		return err;
 	warn_into();
-	err = dn_dataset_open_as(ds, d, c);
+	err = dn_dataset_open(ds, d, c);
 	dn_log_sink(NULL, NULL);
 	dn_datafile_destroy(d);
 	return err;
@@ -245,7 +245,7 @@ static void lists_are_for_nets_that_take_images(void)
 	c = net(70000, 8, 3, 0);
 	CHECK_FAILS(open_as(&ds, "train=%s/list\n", &c), -EINVAL, "70000 x 8");
 	CHECK_OK_FATAL(dn_datafile_read(&d, in_folder("t.data"), true));
-	CHECK_FAILS(dn_dataset_open(&ds, d, false, 64, 0), -EINVAL, "a net with width");
+	CHECK_FAILS(dn_dataset_open(&ds, d, &(struct dn_dataset_config){ .inputs = 64 }), -EINVAL, "a net with width");
 	dn_datafile_destroy(d);
 	CU_ASSERT_PTR_NULL(ds);
 }
@@ -327,7 +327,7 @@ static void evaluation_fits_and_training_draws_by_key(void)
 				.exposure = 1.5,
 				.flip = true };
 	struct dn_dataset_config c = net(12, 10, 3, 3);
-	struct dn_sample_key key = { .update = 4, .slot = 9 };
+	struct dn_sample_key key = { .update = 4, .place = 9 };
 	struct dn_dataset *ds = NULL;
 	float x[16 * 16 * 3], want[16 * 16 * 3];
 	struct dn_augment_draw d;

@@ -18,7 +18,7 @@ static int open_list(struct dn_dataset **ds, const char *format)
 		c = (struct dn_dataset_config){ .inputs = 3072, .w = 32, .h = 32, .c = 3 };
 	snprintf(text, sizeof(text), "format=%s\ntrain=%s/list\n", format, folder);
 	CHECK_OK_FATAL(dn_datafile_read(&d, put_text("t.data", text), true));
-	err = dn_dataset_open_as(ds, d, &c);
+	err = dn_dataset_open(ds, d, &c);
 	dn_datafile_destroy(d);
 	return err;
 }
@@ -108,9 +108,9 @@ static void a_tree_s_lines_are_those_of_its_file(void)
 	snprintf(text, sizeof(text), "train=%s/list\nlabels=%s/labels\ntree=%s/tree\n", folder, folder, folder);
 	CHECK_OK_FATAL(dn_datafile_read(&d, put_text("t.data", text), true));
 	c.truths = 2;
-	CHECK_FAILS(dn_dataset_open_as(&ds, d, &c), -EINVAL, "/tree:4: b: parent 5 must be");
+	CHECK_FAILS(dn_dataset_open(&ds, d, &c), -EINVAL, "/tree:4: b: parent 5 must be");
 	put_text("tree", "\na -1\r\n\r\nb\r\n");
-	CHECK_FAILS(dn_dataset_open_as(&ds, d, &c), -EINVAL, "/tree:4: a line of a tree is NAME PARENT, found \"b\"");
+	CHECK_FAILS(dn_dataset_open(&ds, d, &c), -EINVAL, "/tree:4: a line of a tree is NAME PARENT, found \"b\"");
 	dn_datafile_destroy(d);
 }
 

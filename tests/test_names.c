@@ -30,9 +30,8 @@ static void list_is_whole(const char *list, int n, int (*known)(const char *name
 static int known_act(const char *name)
 {
 	enum dn_act a;
-	int err = dn_act_find(name, &a);
 
-	return err || strcmp(dn_act_name(a), name) ? -1 : 0;
+	return dn_act_find(name, &a);
 }
 
 static int known_policy(const char *name)
@@ -53,9 +52,8 @@ static int known_optimizer(const char *name)
 static int known_cost(const char *name)
 {
 	enum dn_cost k;
-	int err = dn_cost_find(name, &k);
 
-	return err || (strcmp(dn_cost_name(k), name) && strcmp(name, "seg")) ? -1 : 0;
+	return dn_cost_find(name, &k);
 }
 
 static void lists_hold_every_row(void)
@@ -64,8 +62,6 @@ static void lists_hold_every_row(void)
 	list_is_whole(dn_policy_names(), DN_POLICIES, known_policy);
 	list_is_whole(dn_optimizer_names(), DN_OPTIMIZERS, known_optimizer);
 	list_is_whole(dn_cost_names(), DN_COSTS - 2 + 1, known_cost); /* without those of softmax and logistic, with seg */
-	CHECK_STR(dn_act_name(DN_ACTS), "?");
-	CHECK_STR(dn_cost_name(DN_COSTS), "?");
 	CHECK_STR(dn_optimizer_name(DN_OPTIMIZERS), "?");
 	CU_ASSERT(!dn_act_of_input(DN_ACT_REVLEAKY) && dn_act_of_input(DN_ACT_SWISH) && dn_act_of_input(DN_ACT_GELU));
 	CU_ASSERT(!dn_act_of_input(DN_ACTS));

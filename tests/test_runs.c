@@ -364,6 +364,7 @@ static void a_new_run_beside_finished_checkpoints_says_so_and_leaves_them(void)
 				      "beside/tiny.ckpt: holds 3 finished checkpoints of another run (steps 3 to 9); this "
 				      "run starts anew beside them, never removes them, and renames one to STEP.RUN when "
 				      "it saves the same step; -resume "));
+	CU_ASSERT_PTR_NOT_NULL(strstr(warnings, "/beside/tiny.ckpt/9 would go on from the last of the newest run\n"));
 	CHECK_EQ(run_at("beside/tiny.ckpt/3"), first);
 	CHECK_EQ(run_at("beside/tiny.ckpt/9"), first);
 	CU_ASSERT_TRUE(run_at("beside/tiny.ckpt/6") > first);
@@ -371,7 +372,63 @@ static void a_new_run_beside_finished_checkpoints_says_so_and_leaves_them(void)
 	CU_ASSERT_FALSE(there("beside/tiny.ckpt/2") || there("beside/tiny.ckpt/4"));
 	/* without checkpoints of its own as well */
 	train_run(HEAD(2) BODY, "beside", NULL, 0, 1, NULL, warnings);
-	CU_ASSERT_PTR_NOT_NULL(strstr(warnings, "holds 3 finished checkpoints"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(warnings, "holds 3 finished checkpoints of other runs (steps 3 to 9)"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(warnings, "/beside/tiny.ckpt/6 would go on"));
+}
+
+static void another_net_in_the_folder_is_refused_with_what_helps(void)
+{
+	struct run r;
+	char want[700];
+
+	CHECK_OK_FATAL(dn_remove_tree(path_of("other")));
+	train_run(HEAD(2) BODY, "other", NULL, 2, 0, NULL, NULL);
+	open_run(&r, HEAD(2) "[connected]\noutput=3\n[softmax]\n", "other");
+	CHECK_FAILS(create(&r), -EINVAL, "other/tiny.ckpt/2: another net: tensor 0.biases is 5 there, 3 in this net; ");
+	snprintf(want, sizeof(want), "give it another -backup than %s, rename its cfg", path_of("other"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), want));
+	r.c.backup = path_of("other2");
+	CHECK_OK(create(&r)); /* which helps */
+	close_run(&r);
+}
+
+static void what_a_resume_may_change_and_what_changes_results_is_said_in_a_line(void)
+{
+#define SPLIT(n) "[net]\nbatch=8\nsubdivisions=" #n "\ninputs=6\nmax_batches=4\n"
+	static const struct {
+		const char *cfg;
+		enum dn_shuffle there, here;
+		const char *want;
+	} rows[] = {
+		{ SPLIT(2) BODY, DN_SHUFFLE_EPOCH, DN_SHUFFLE_EPOCH, NULL },
+		{ SPLIT(2) BODY, DN_SHUFFLE_OFF, DN_SHUFFLE_OFF, NULL },
+		{ SPLIT(4) BODY, DN_SHUFFLE_EPOCH, DN_SHUFFLE_EPOCH, "this run has subdivisions 4 (saved with 2): it will not" },
+		{ SPLIT(2) BODY, DN_SHUFFLE_OFF, DN_SHUFFLE_EPOCH, "this run has shuffle 1 (saved with 0): it will not" },
+		{ SPLIT(2) BODY, DN_SHUFFLE_EPOCH, DN_SHUFFLE_REPLACE,
+		  "this run has shuffle replace (saved with 1, or by a version that did not say): it will not" },
+		{ SPLIT(1) BODY, DN_SHUFFLE_REPLACE, DN_SHUFFLE_OFF,
+		  "this run has subdivisions 1 (saved with 2) and shuffle 0 (saved with replace): it will not" },
+	};
+
+	for (int i = 0; i < DN_N(rows); i++) {
+		struct run r;
+
+		CHECK_OK_FATAL(dn_remove_tree(path_of("split")));
+		open_run(&r, SPLIT(2) BODY, "split");
+		r.c.save_every = 2;
+		r.c.shuffle = rows[i].there;
+		CHECK_OK_FATAL(create(&r));
+		CHECK_OK_FATAL(dn_loop_run(r.l));
+		close_run(&r);
+		open_run(&r, rows[i].cfg, "split");
+		r.c.shuffle = rows[i].here;
+		r.c.resume = path_of("split/tiny.ckpt/2");
+		CHECK_OK_FATAL(create(&r));
+		if (rows[i].want)
+			CU_ASSERT_PTR_NOT_NULL(strstr(r.t.warnings, rows[i].want));
+		CHECK_EQ(strstr(r.t.warnings, "never stopped") != NULL, rows[i].want != NULL);
+		close_run(&r);
+	}
 }
 
 static void a_resumed_run_keeps_its_id_and_prunes_its_own(void)
@@ -419,7 +476,8 @@ static void a_checkpoint_without_an_id_resumes_as_a_run_that_gets_one(void)
 	dn_free(text);
 	CHECK_EQ(run_at("old/tiny.ckpt"), 0);
 	train_run(HEAD(8) BODY, "old", "old/tiny.ckpt", 2, 1, NULL, warnings);
-	CU_ASSERT_PTR_NOT_NULL(strstr(warnings, "holds 1 finished checkpoint of another run (step 4)"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(warnings, "holds 1 finished checkpoint from before runs had ids, maybe its own (step 4); "
+						"this run goes on beside them"));
 	CHECK_EQ(run_at("old/tiny.ckpt/4"), 0);
 	CU_ASSERT_TRUE(run_at("old/tiny.ckpt/8") != 0);
 	CU_ASSERT_FALSE(there("old/tiny.ckpt/6"));
@@ -674,6 +732,8 @@ static const struct check_case cases[] = {
 	CASE(a_live_runs_folder_is_refused_before_anything_of_it_changes),
 	CASE(a_start_that_fails_leaves_no_lock),
 	CASE(a_new_run_beside_finished_checkpoints_says_so_and_leaves_them),
+	CASE(another_net_in_the_folder_is_refused_with_what_helps),
+	CASE(what_a_resume_may_change_and_what_changes_results_is_said_in_a_line),
 	CASE(a_resumed_run_keeps_its_id_and_prunes_its_own),
 	CASE(a_checkpoint_without_an_id_resumes_as_a_run_that_gets_one),
 	CASE(a_resumed_run_goes_on_in_its_log),

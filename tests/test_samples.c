@@ -21,7 +21,7 @@ static int open_data(const struct dn_dataset_config *c, const char *lines)
 
 	snprintf(text, sizeof(text), lines, folder, folder);
 	CHECK_OK_FATAL(dn_datafile_read(&d, put_text("t.data", text), true));
-	err = dn_dataset_open_as(&ds, d, c);
+	err = dn_dataset_open(&ds, d, c);
 	dn_dataset_close(ds);
 	dn_datafile_destroy(d);
 	return err;

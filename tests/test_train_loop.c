@@ -364,8 +364,8 @@ static void a_run_on_arrays_with_dense_targets_keeps_the_lowest_loss(void)
 		path_of("x.npy"), path_of("t.npy"));
 	fclose(f);
 	CHECK_OK_FATAL(dn_datafile_read(&d, path_of("d.data"), false));
-	CHECK_OK_FATAL(dn_dataset_open(&train, d, false, 6, 3));
-	CHECK_OK_FATAL(dn_dataset_open(&valid, d, true, 6, 3));
+	CHECK_OK_FATAL(dn_dataset_open(&train, d, &(struct dn_dataset_config){ .inputs = 6, .truths = 3 }));
+	CHECK_OK_FATAL(dn_dataset_open(&valid, d, &(struct dn_dataset_config){ .valid = true, .inputs = 6, .truths = 3 }));
 	r.c.valid_every = 20;
 	r.c.save_every_seconds = 1e-9;
 	CHECK_OK_FATAL(dn_loop_create(&r.l, r.t.net, train, valid, &alone, &r.c));

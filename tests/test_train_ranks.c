@@ -22,7 +22,7 @@ struct member {
 	float values[64];
 };
 
-/* the local store knows no other rank: here all of them take rank 0's values */
+/* the whole store knows no other rank: here all of them take rank 0's values */
 static int crew_write(void *self, struct dn_param *p, enum dn_part part, int64_t at, int64_t n, const float *in)
 {
 	struct member *m = self;

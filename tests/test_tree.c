@@ -2,7 +2,8 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/tree.h"
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
 #include "net_help.h"
 
 static char dir[] = "/tmp/treeXXXXXX";
@@ -53,7 +54,7 @@ static int open_in_list(void)
 		 in_dir("tree"));
 	err = dn_datafile_parse(&d, text, "t.data");
 	if (!err)
-		err = dn_dataset_open_as(&ds, d, &c);
+		err = dn_dataset_open(&ds, d, &c);
 	dn_dataset_close(ds);
 	dn_datafile_destroy(d);
 	return err;
@@ -98,13 +99,13 @@ static void net_and_labels_refuse_the_same_files(void)
 	}
 }
 
-static void texts_parse_as_files_do(void)
+static void trees_hold_groups_and_leaves(void)
 {
-	static const char text[] = "top -1\nleft side 0\nright side 0\n";
 	struct dn_tree *t;
 	float p[] = { .5f, .25f, .75f };
 
-	CHECK_OK_FATAL(dn_tree_parse(&t, text, sizeof(text) - 1, "here"));
+	PUT("tree", "top -1\nleft side 0\nright side 0\n");
+	CHECK_OK_FATAL(dn_tree_read(&t, in_dir("tree")));
 	CHECK_EQ(t->n, 3);
 	CHECK_EQ(t->n_groups, 2);
 	CHECK_EQ(t->group_at[1], 1);
@@ -114,8 +115,10 @@ static void texts_parse_as_files_do(void)
 	dn_tree_absolute(t, p);
 	CU_ASSERT(p[0] == .5f && p[1] == .125f && p[2] == .375f);
 	dn_tree_destroy(t);
-	CHECK_FAILS(dn_tree_parse(&t, "", 0, "here"), -EINVAL, "here: is empty, a tree has lines NAME PARENT");
-	CHECK_OK_FATAL(dn_tree_parse(&t, "a -1\n\n\nb 0\n", 11, "here"));
+	PUT("tree", "");
+	CHECK_FAILS(dn_tree_read(&t, in_dir("tree")), -EINVAL, "tree: is empty, a tree has lines NAME PARENT");
+	PUT("tree", "a -1\n\n\nb 0\n");
+	CHECK_OK_FATAL(dn_tree_read(&t, in_dir("tree")));
 	CHECK_EQ(t->n, 2);
 	CHECK_STR(t->names[1], "b");
 	dn_tree_destroy(t);
@@ -124,7 +127,7 @@ static void texts_parse_as_files_do(void)
 static const struct check_case cases[] = {
 	{ "net_and_labels_take_the_same_files", net_and_labels_take_the_same_files },
 	{ "net_and_labels_refuse_the_same_files", net_and_labels_refuse_the_same_files },
-	{ "texts_parse_as_files_do", texts_parse_as_files_do },
+	{ "trees_hold_groups_and_leaves", trees_hold_groups_and_leaves },
 	{ NULL, NULL },
 };
 

@@ -115,8 +115,78 @@ static void without_a_net_the_version_decides_unless_that_is_impossible(void)
 	CHECK_OK(dn_weights_info_read(write_file(0, 2, 4, 640, 0), &in));
 	CHECK_EQ(in.header.seen, 640);
 	check_told(&t, &in, false, "but the file is too short for it: 32 bits are read");
-	CHECK_OK(dn_weights_info_read(write_file(0, 1, 8, 640, FLOATS), &in)); /* nothing tells that it is one of 64 */
+	CHECK_FAILS(
+		dn_weights_info_read(write_file(0, 1, 8, 640, FLOATS), &in), -EINVAL,
+		"has two readings. As version 0.1 means it, 640 images are counted in 32 bits and the first value is 0; counted "
+		"in 64 bits, as some programs wrote, they are 640");
+	CHECK_OK(dn_weights_info_read(write_file(0, 1, 4, 640, FLOATS), &in));
 	CHECK_EQ(in.header.header_bytes, 16);
+	net_help_close(&t);
+}
+
+/* Cut by 4 bytes a file of 64 bits has the size of one of 32. */
+static void a_cut_file_is_not_taken_for_one_of_another_width(void)
+{
+	static const struct dn_group alone = DN_GROUP_ALONE;
+	static const int versions[][2] = { { 0, 2 }, { 0, 3 }, { 1, 0 } };
+	static const char want[] = "has two readings. As version ";
+	struct dn_weights_info in;
+	struct net_help t;
+
+	open_net(&t);
+	for (int i = 0; i < 3; i++)
+		for (uint64_t seen = 640; seen < UINT64_C(1) << 45; seen <<= 18) {
+			const char *path = write_file(versions[i][0], versions[i][1], 8, seen, FLOATS - 1);
+			char text[100];
+
+			for (int part = 0; part <= 1; part++) {
+				CHECK_FAILS(dn_weights_check(t.net, path, part, NULL), -EINVAL, want);
+				CHECK_FAILS(dn_weights_load(t.net, path, -1, part, NULL), -EINVAL, want);
+				CHECK_FAILS(dn_weights_load_rank0(t.net, path, part, &alone, NULL), -EINVAL, want);
+			}
+			snprintf(text, sizeof(text),
+				 "%llu images counted in 64 bits, it holds 9 values and the net's layers take 10",
+				 (unsigned long long)seen);
+			CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), text));
+			CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), "Counted in 32 bits, "));
+			CHECK_OK(dn_weights_info_read(path, &in)); /* without sizes nothing is known to be missing */
+			CHECK_EQ(in.header.seen, seen);
+		}
+	/* what the message says to do with one of 32 bits whose first value is 0 */
+	first_value = 0;
+	CHECK_FAILS(dn_weights_check(t.net, write_file(0, 2, 4, 640, FLOATS), false, NULL), -EINVAL,
+		    "the first value is 0: of a");
+	CHECK_OK(dn_weights_check(t.net, write_file(0, 1, 4, 640, FLOATS), false, &in));
+	CHECK_EQ(in.header.header_bytes, 16);
+	first_value = -1;
+	net_help_close(&t);
+}
+
+/* With a net and without one the same width, or a refusal. */
+static void a_net_changes_no_reading_of_a_header(void)
+{
+	static const int versions[][2] = { { 0, 1 }, { 0, 2 }, { 1, 0 }, { 0, 1000 }, { 1001, 0 } };
+	static const float first[] = { -1, 0, .5f, 1e-30f, 1e-42f, 3 };
+	static const uint64_t seen[] = { 0, 640, 0xffffffff, 1ull << 40, 1ull << 51 };
+	struct dn_weights_info a, b;
+	struct net_help t;
+	int both = 0;
+
+	open_net(&t);
+	for (int i = 0; i < 5 * 6 * 5 * 2 * 3; i++) {
+		const int *v = versions[i % 5];
+		const char *path;
+
+		first_value = first[i / 5 % 6];
+		path = write_file(v[0], v[1], i / 150 % 2 ? 8 : 4, seen[i / 30 % 5], FLOATS - 1 + i / 300);
+		if (dn_weights_check(t.net, path, true, &a) || dn_weights_info_read(path, &b))
+			continue;
+		CHECK_EQ(a.header.header_bytes, b.header.header_bytes);
+		CHECK_EQ(a.header.seen, b.header.seen);
+		both++;
+	}
+	CU_ASSERT_TRUE(both > 60);
+	first_value = -1;
 	net_help_close(&t);
 }
 
@@ -138,6 +208,8 @@ int main(void)
 		{ "every_reader_finds_the_same_width", every_reader_finds_the_same_width },
 		{ "without_a_net_the_version_decides_unless_that_is_impossible",
 		  without_a_net_the_version_decides_unless_that_is_impossible },
+		{ "a_cut_file_is_not_taken_for_one_of_another_width", a_cut_file_is_not_taken_for_one_of_another_width },
+		{ "a_net_changes_no_reading_of_a_header", a_net_changes_no_reading_of_a_header },
 		{ "another_net_s_file_is_told_by_its_size", another_net_s_file_is_told_by_its_size },
 		{ NULL, NULL },
 	};

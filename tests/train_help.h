@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/npy.h"
 #include "net_help.h"
 #include "train/loop.h"
 #include "train/metric.h"

@@ -154,7 +154,7 @@ static int verb_plan(struct dn_command *c)
 /* The net that a checkpoint holds: shapes only, so one image and the plain back end will do. */
 static int checkpoint_net(struct offline *o, const struct dn_ckpt *ck)
 {
-	const struct dn_net_options opt = { .batch = 1, .subdivisions = 1, .world = 1, .cfg_batch_optional = true };
+	const struct dn_net_options opt = { .local_batch = 1, .world = 1 };
 	const char *text = dn_ckpt_cfg_text(ck);
 	char path[4200];
 	int err;

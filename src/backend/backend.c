@@ -17,11 +17,6 @@ static const struct {
 	bool of_input;
 } acts[DN_ACTS] = { DN_ACT_TABLE(ACT_ROW) };
 
-const char *dn_act_name(enum dn_act a)
-{
-	return (unsigned)a < DN_ACTS ? acts[a].name : "?";
-}
-
 bool dn_act_of_input(enum dn_act a)
 {
 	return (unsigned)a < DN_ACTS && acts[a].of_input;
@@ -42,16 +37,8 @@ const char *dn_act_names(void)
 	return DN_NAMES(DN_ACT_TABLE);
 }
 
-#define COST_ROW(row, name) [row] = name,
 #define COST_CHOICE(row, name) { row, name },
 #define COST_CFG(X) DN_COST_CHOICES(X) DN_COST_ALIASES(X)
-
-const char *dn_cost_name(enum dn_cost k)
-{
-	static const char *const names[DN_COSTS] = { DN_COST_TABLE(COST_ROW) };
-
-	return (unsigned)k < DN_COSTS ? names[k] : "?";
-}
 
 int dn_cost_find(const char *name, enum dn_cost *out)
 {

@@ -52,7 +52,6 @@ enum dn_act { DN_ACT_TABLE(DN_TABLE_ENUM_) DN_ACTS };
 
 /** dn_act_of_input() - act_backward() of such an activation takes x in place of y */
 DN_EXPORT bool dn_act_of_input(enum dn_act a);
-DN_EXPORT const char *dn_act_name(enum dn_act a);
 /** dn_act_find() - by cfg name; -EINVAL without a message when unknown (the caller knows the line) */
 DN_EXPORT int dn_act_find(const char *name, enum dn_act *out);
 /** dn_act_names() - "linear, logistic, relu, ..." for messages */
@@ -141,7 +140,6 @@ struct dn_dropout_key { /* element j of image i draws from (seed, stream, first_
 /* clang-format on */
 enum dn_cost { DN_COST_TABLE(DN_TABLE_ENUM_) DN_COSTS };
 
-DN_EXPORT const char *dn_cost_name(enum dn_cost k); /* "?" for what is none */
 /** dn_cost_find() - one that a [cost] section may name; -EINVAL without a message when unknown */
 DN_EXPORT int dn_cost_find(const char *name, enum dn_cost *out);
 DN_EXPORT const char *dn_cost_names(void); /* "sse, masked, ..." of those */
@@ -445,6 +443,7 @@ struct dn_device {
 
 /** dn_backend_find() - by name; NULL with a message that lists the names */
 DN_EXPORT const struct dn_backend *dn_backend_find(const char *name);
+/* The next three are for programs that check back ends or bring one; a run asks for its own by name. */
 DN_EXPORT const struct dn_backend *const *dn_backend_all(void); /* ends at NULL */
 /** dn_backend_add() - one more, from outside this library; before any thread and any lookup
  * -EEXIST when the name is taken, -ENOSPC beyond a few. */

@@ -55,14 +55,14 @@ int dn_window_end(struct dn_window *w, struct dn_stream *st, float *x, int64_t n
 	return w->host && access & DN_WRITE ? move(w, st, x, n, false) : 0;
 }
 
-int64_t dn_window_most(const struct dn_window *w)
+static int64_t window_most(const struct dn_window *w)
 {
 	return w->host ? w->floats : INT64_MAX;
 }
 
 int dn_window_each(struct dn_window *w, struct dn_stream *st, float *x, int64_t n, unsigned access, dn_window_fn fn, void *arg)
 {
-	const int64_t most = dn_window_most(w);
+	const int64_t most = window_most(w);
 	float *host;
 	int err = 0;
 

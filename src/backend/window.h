@@ -32,11 +32,10 @@ DN_EXPORT int dn_window_each(struct dn_window *w, struct dn_stream *st, float *x
 			     void *arg);
 /**
  * dn_window_begin() - the host's side of elements [0, n) of @x, up to dn_window_end() with the same arguments
- * @n: dn_window_most() at most. Waits as dn_window_each() does; only one is open at a time.
+ * @n: what the window holds at most. Waits as dn_window_each() does; only one is open at a time.
  */
 DN_EXPORT int dn_window_begin(struct dn_window *w, struct dn_stream *st, float *x, int64_t n, unsigned access, float **out);
 DN_EXPORT int dn_window_end(struct dn_window *w, struct dn_stream *st, float *x, int64_t n, unsigned access);
-DN_EXPORT int64_t dn_window_most(const struct dn_window *w);
 /** dn_window_read(), dn_window_write() - device memory @x to, and from, any memory of the host */
 DN_EXPORT int dn_window_read(struct dn_window *w, struct dn_stream *st, const float *x, int64_t n, float *out);
 DN_EXPORT int dn_window_write(struct dn_window *w, struct dn_stream *st, float *x, int64_t n, const float *in);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -219,6 +220,19 @@ double dn_quota_cores(const char *root)
 	if (f)
 		fclose(f);
 	return least;
+}
+
+/* 1.99999 is no 2: cut behind the digits that are shown, but for what a division loses. */
+const char *dn_quota_text(double quota, char *out, size_t cap)
+{
+	double shown = floor(quota * 100 + 1e-6) / 100;
+	bool whole = quota >= 1 && floor(quota) >= quota;
+
+	snprintf(out, cap, "a CPU quota of %.2f%s", shown,
+		 whole	     ? ""
+		 : quota < 1 ? ", one core is the least"
+			     : ", rounded down to whole cores");
+	return out;
 }
 
 int dn_usable_cores(void)

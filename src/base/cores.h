@@ -1,6 +1,7 @@
 /* How many cores this process may use: of its affinity mask, and of the CPU quotas of its cgroups. */
 #ifndef DN_BASE_CORES_H
 #define DN_BASE_CORES_H
+#include <stddef.h>
 #include "base/status.h"
 #ifdef __cplusplus
 extern "C" {
@@ -15,6 +16,8 @@ DN_EXPORT int dn_affinity_cores(void);
  * or a folder to read proc and sys of.
  */
 DN_EXPORT double dn_quota_cores(const char *root);
+/** dn_quota_text() - @quota for a notice, never rounded up, and what whole cores come of it; returns @out */
+DN_EXPORT const char *dn_quota_text(double quota, char *out, size_t cap);
 /** dn_usable_cores() - of both, at least 1; of a core that a quota allows a part of only, none: threads would wait for one
  * another while one of them is held back */
 DN_EXPORT int dn_usable_cores(void);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -245,6 +246,50 @@ int dn_remove_tree(const char *path)
 	return err;
 }
 
+/* Of the open file, not of the process: it ends with its last descriptor. */
+static int lock_whole(int fd)
+{
+	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	return fcntl(fd, F_OFD_SETLK, &whole) ? -errno : 0;
+}
+
+const char *dn_out_tmp_end(const char *name)
+{
+	const char *end = NULL, *at = name;
+	size_t n;
+
+	while ((at = strstr(at, ".tmp.")))
+		end = at++;
+	n = end ? strspn(end + 5, "0123456789") : 0;
+	return n && n < 10 && !end[5 + n] ? end : NULL;
+}
+
+int dn_out_sweep(const char *tmp, bool *gone)
+{
+	const char *end = dn_out_tmp_end(tmp);
+	long pid = end ? strtol(end + 5, NULL, 10) : 0;
+	struct stat st;
+	int fd, held;
+
+	*gone = false;
+	/* our own number on a file that nobody holds is an earlier process's: containers count anew */
+	if (pid < 1 || (pid != (long)getpid() && (!kill((pid_t)pid, 0) || errno != ESRCH)))
+		return 0;
+	fd = open(tmp, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT || errno == ELOOP ? 0 : fail_errno(tmp, "cannot remove", errno);
+	held = fstat(fd, &st) || !S_ISREG(st.st_mode) ? -EAGAIN : lock_whole(fd);
+	if (held != -EAGAIN && held != -EACCES) {
+		*gone = !unlink(tmp);
+		held = *gone || errno == ENOENT ? 0 : fail_errno(tmp, "cannot remove", errno);
+	} else {
+		held = 0;
+	}
+	close(fd);
+	return held;
+}
+
 int dn_out_open(struct dn_out *o, const char *path)
 {
 	struct dn_buf tmp = { 0 };
@@ -271,6 +316,7 @@ int dn_out_open(struct dn_out *o, const char *path)
 		err = fail_errno(path, "cannot write", errno);
 		goto err_free;
 	}
+	(void)lock_whole(fileno(o->f)); /* for dn_out_sweep() alone; not every file system has locks */
 	return 0;
 
 err_free:

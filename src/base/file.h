@@ -28,6 +28,11 @@ struct dn_out {
 DN_EXPORT int dn_out_open(struct dn_out *o, const char *path);
 DN_EXPORT int dn_out_write(struct dn_out *o, const void *p, size_t n);
 DN_EXPORT int dn_out_commit(struct dn_out *o); /* error: the file is removed, o is closed */
+/** dn_out_tmp_end() - where the ending .tmp.PID of a temporary name begins, NULL when it has none */
+DN_EXPORT const char *dn_out_tmp_end(const char *name);
+/** dn_out_sweep() - removes a temporary file whose process has ended; *gone: it was one. Who writes holds a lock on it, so that
+ * other hosts' are seen where the file system's locks are; a process of this host is looked for besides */
+DN_EXPORT int dn_out_sweep(const char *tmp, bool *gone);
 DN_EXPORT void dn_out_abort(struct dn_out *o); /* legal on a closed or zeroed o */
 
 #ifdef __cplusplus

@@ -42,30 +42,15 @@ static int DN_PRINTF(2, 3) tolerate(const struct dn_keyfile *f, const char *fmt,
 	return 0;
 }
 
-/* Room for one more element in an array that doubles: full when @n is 0 or a power of two. */
-static int grow(void **array, int n, size_t size)
-{
-	void *p;
-
-	if (n & (n - 1))
-		return 0;
-	p = dn_realloc(*array, (size_t)(n ? 2 * n : 1) * size);
-	if (!p)
-		return -ENOMEM;
-	*array = p;
-	return 0;
-}
-
 static int add_section(struct dn_keyfile *f, char *name, int line)
 {
-	void *sections = f->sections;
-	int err;
+	struct dn_section *sections;
 
 	if (f->n_sections == MAX_SECTIONS)
 		return dn_fail(-E2BIG, PATH_F ":%d: more than %d sections", f->path, line, MAX_SECTIONS);
-	err = grow(&sections, f->n_sections, sizeof(*f->sections));
-	if (err)
-		return err;
+	sections = dn_grow(f->sections, f->n_sections, sizeof(*sections));
+	if (!sections)
+		return -ENOMEM;
 	f->sections = sections;
 	f->sections[f->n_sections++] = (struct dn_section){ .file = f, .name = name, .line = line };
 	return 0;
@@ -90,9 +75,7 @@ static int parse_section(struct dn_keyfile *f, char *text, int line)
 static int parse_key(struct dn_keyfile *f, struct dn_section *s, char *text, int line)
 {
 	char *equals = strchr(text, '=');
-	struct dn_key *first;
-	void *keys;
-	int err;
+	struct dn_key *first, *keys;
 
 	if (!equals)
 		return tolerate(f, PATH_F ":%d: " WORD_F ": not a key=value line, ignored", f->path, line, text);
@@ -107,10 +90,9 @@ static int parse_key(struct dn_keyfile *f, struct dn_section *s, char *text, int
 				text, equals + 1, first->line);
 	if (s->n_keys == MAX_KEYS)
 		return dn_fail(-E2BIG, PATH_F ":%d: more than %d keys in a section", f->path, line, MAX_KEYS);
-	keys = s->keys;
-	err = grow(&keys, s->n_keys, sizeof(*s->keys));
-	if (err)
-		return err;
+	keys = dn_grow(s->keys, s->n_keys, sizeof(*keys));
+	if (!keys)
+		return -ENOMEM;
 	s->keys = keys;
 	s->keys[s->n_keys++] = (struct dn_key){ .key = text, .value = equals + 1, .line = line };
 	return 0;

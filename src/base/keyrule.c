@@ -75,6 +75,17 @@ static double float_default(const struct dn_key_rule *r)
 	return def;
 }
 
+int64_t dn_key_value(const struct dn_section *s, const char *key)
+{
+	const struct dn_key_rule *r = rule(s, key, DN_KEY_INT);
+	const struct dn_key *k = dn_section_find((struct dn_section *)s, key);
+	int64_t x = 0;
+
+	if (k && dn_parse_int(k->value, &x) <= DN_NUM_PREFIX)
+		return x;
+	return r->from ? dn_key_value(s, r->from) + r->more : r->def ? int_default(r) : 0;
+}
+
 int dn_key_int(struct dn_section *s, const char *key, int64_t *out)
 {
 	const struct dn_key_rule *r = rule(s, key, DN_KEY_INT);

@@ -26,6 +26,7 @@ enum dn_key_resume {			    /* what a run that is resumed may have, beside what w
 		     DN_RESUME_ANY,	    /* anything */
 		     DN_RESUME_SAME_LAYERS, /* other numbers of the same layers: negative ones count from this one */
 		     DN_RESUME_IF_IMAGE,    /* anything, where width says the size of an image */
+		     DN_RESUME_FILE,	    /* another name of a file that holds the same: its reader says what (file_hash) */
 };
 
 struct dn_key_rule {
@@ -39,12 +40,18 @@ struct dn_key_rule {
 	int64_t more;		    /* and so much more */
 	const char *otherwise;	    /* the default in words, where the reader works it out */
 	enum dn_key_resume resume;
+	/* what the reader makes of the key and those that it goes with: where two sections mean the same here, their values of
+	 * this key are no difference. NULL: the value is what it means */
+	int64_t (*means)(const struct dn_section *s);
 };
 
 /** dn_section_rules() - one more table for @s, two at most; borrowed, must outlive it */
 DN_EXPORT void dn_section_rules(struct dn_section *s, const struct dn_key_rule *table);
 /** dn_section_rule() - the entry of @key in the tables of @s, NULL when none has it */
 DN_EXPORT const struct dn_key_rule *dn_section_rule(const struct dn_section *s, const char *key);
+
+/** dn_key_value() - an INT of a section that has been read: the value or the default that holds; takes no notice of the use */
+DN_EXPORT int64_t dn_key_value(const struct dn_section *s, const char *key);
 
 /* As the getters of keyfile.h. _or: for keys whose default the table
  * only describes; _in: a range within the table's. */

@@ -10,7 +10,7 @@ extern "C" {
 struct dn_launch {
 	const char *by; /* the variable that told the size; NULL = no launcher, then 0 of 1 */
 	int rank, size;
-	int local_size; /* processes on this host, 0 = not said */
+	int n_on_host; /* processes on this host, 0 = not said */
 };
 
 DN_EXPORT void dn_launch_read(struct dn_launch *l);

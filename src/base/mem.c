@@ -231,6 +231,18 @@ void *dn_realloc(void *p, size_t bytes)
 	return b + 1;
 }
 
+void *dn_grow(void *p, int64_t n, size_t size)
+{
+	const int64_t least = 8; /* elements; a power of two */
+	size_t bytes;
+
+	if (p && (n < least || n & (n - 1)))
+		return p;
+	if (dn_mul_size((size_t)(n < least ? least : 2 * n), size, &bytes))
+		return NULL;
+	return dn_realloc(p, bytes);
+}
+
 char *dn_strndup(const char *s, size_t n)
 {
 	char *p;

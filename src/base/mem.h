@@ -45,6 +45,11 @@ DN_EXPORT void *dn_alloc(size_t bytes);
 DN_EXPORT void *dn_zalloc(size_t bytes);
 DN_EXPORT void *dn_calloc(size_t n, size_t size); /* checks overflow, zeroed */
 DN_EXPORT void *dn_realloc(void *p, size_t bytes);
+/**
+ * dn_grow() - array @p with room for element @n, which doubles as it fills; NULL leaves @p as it was
+ * It keeps no capacity beside the array: for arrays that get all their room here, one element at a time from NULL and 0 on.
+ */
+DN_EXPORT void *dn_grow(void *p, int64_t n, size_t size);
 DN_EXPORT char *dn_strdup(const char *s);
 DN_EXPORT char *dn_strndup(const char *s, size_t n);
 
@@ -62,7 +67,7 @@ DN_EXPORT void dn_mem_give(enum dn_region r, size_t bytes);
 DN_EXPORT void dn_mem_stats(enum dn_region r, struct dn_mem_stats *out);
 DN_EXPORT uint64_t dn_mem_n_allocs(void); /* over all regions */
 
-/** dn_mem_fail_at() - make the @n-th allocation from now fail (1 = next), 0 switches it off */
+/** dn_mem_fail_at() - for tests: make the @n-th allocation from now fail (1 = next), 0 switches it off */
 DN_EXPORT void dn_mem_fail_at(uint64_t n);
 
 /** dn_mul_size() - @a * @b in @out; -EOVERFLOW with a message when it does not fit */

@@ -134,18 +134,6 @@ err_destroy:
 	return err;
 }
 
-int dn_tree_parse(struct dn_tree **out, const char *text, size_t n, const char *path)
-{
-	char *copy = dn_alloc(n + 1);
-
-	if (!copy)
-		return -ENOMEM;
-	if (n)
-		memcpy(copy, text, n);
-	copy[n] = '\0';
-	return build(out, copy, n, path);
-}
-
 int dn_tree_read(struct dn_tree **out, const char *path)
 {
 	char *text;

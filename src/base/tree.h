@@ -22,8 +22,6 @@ struct dn_tree {
 /** dn_tree_read() - a file of lines "NAME PARENT"; PARENT is the number of an earlier line, from 0, or -1 at the top. NAME may
  * hold blanks; an empty line would shift the numbers of all that follow and is an error, but at the end of the file */
 DN_EXPORT int dn_tree_read(struct dn_tree **out, const char *path);
-/** dn_tree_parse() - the same of a text; @path only names it in messages */
-DN_EXPORT int dn_tree_parse(struct dn_tree **out, const char *text, size_t n, const char *path);
 DN_EXPORT void dn_tree_destroy(struct dn_tree *t);
 /** dn_tree_absolute() - from probabilities within each group to those of each class: times all of its ancestors' */
 DN_EXPORT void dn_tree_absolute(const struct dn_tree *t, float *p);

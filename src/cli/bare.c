@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "train/local.h"
+#include "train/whole_store.h"
 
 const struct dn_option bare_flags[] = {
 	{ .key = "threads",
@@ -49,7 +49,7 @@ int bare_open(struct bare *b, struct dn_command *c, const char *cfg_path, const 
 
 int bare_values(struct bare *b)
 {
-	int err = dn_local_attach(b->net);
+	int err = dn_whole_attach(b->net);
 
 	if (!err)
 		err = dn_net_alloc(b->net);

@@ -30,8 +30,15 @@ bool cli_help_words(FILE *f, int n, char *const *words);
 /** cli_help_section() - the keys of the cfg section @word ("route", "[net]"), or of .data files; false when there is none
  * @more: other help stands before it */
 bool cli_help_section(FILE *f, const char *word, bool more);
-/** cli_print_sections() - the keys of all sections */
-void cli_print_sections(FILE *f);
+
+struct cli_page { /* where texts go: to a terminal, or into a manual page, whose own signs are then escaped */
+	FILE *f;
+	bool man;
+};
+void cli_put(const struct cli_page *p, const char *s);
+void cli_put_in(const struct cli_page *p, const char *lead, const char *s, const char *end);
+/** cli_print_sections() - the keys of all sections and of .data files */
+void cli_print_sections(const struct cli_page *p);
 /** cli_man() - the manual page, made from the tables */
 void cli_man(FILE *f);
 bool cli_takes_plugin_flags(const struct dn_verb *v);

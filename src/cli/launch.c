@@ -25,7 +25,7 @@ void launch_short_waits(int threads)
 	dn_launch_read(&l);
 	if (!kept || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
 		return;
-	if ((threads > 0 ? threads : dn_default_threads(l.local_size)) < 2 || setenv("GOMP_SPINCOUNT", SPINS, 1))
+	if ((threads > 0 ? threads : dn_default_threads(l.n_on_host)) < 2 || setenv("GOMP_SPINCOUNT", SPINS, 1))
 		return;
 	fflush(NULL);
 	execv("/proc/self/exe", kept);

@@ -96,6 +96,11 @@ static void warn_later(const struct dn_datafile *d, const struct dn_net *net)
 				valid[i][0], valid[i][1], strerror(errno));
 }
 
+static bool is_there(const char *path)
+{
+	return !path || strchr(path, ',') || !access(path, R_OK);
+}
+
 int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, uint64_t seed)
 {
 	struct dn_dataset_config c = {
@@ -116,9 +121,46 @@ int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn
 		c.augment = &a;
 	}
 	if (!err)
-		err = dn_dataset_open_as(out, d, &c);
+		err = dn_dataset_open(out, d, &c);
 	if (!err && !valid && (*out)->has_truth && !(*out)->truths)
 		warn_later(d, net);
+	return err;
+}
+
+/* Of a list the first image, too. */
+static int try_first(const struct dn_dataset *ds)
+{
+	float *x;
+	int err;
+
+	if (ds->n < 1 || !ds->name)
+		return 0;
+	x = dn_alloc((size_t)ds->inputs * sizeof(*x));
+	err = !x ? -ENOMEM : ds->prepare ? ds->prepare(ds, 1) : 0;
+	if (!err)
+		err = ds->get(ds, 0, NULL, x, NULL, 0, NULL);
+	dn_free(x);
+	return err;
+}
+
+int samples_try_valid(struct dn_dataset **keep, const struct dn_datafile *d, struct dn_net *net, uint64_t seed)
+{
+	struct dn_dataset *ds = NULL;
+	char at[520];
+	int err;
+
+	if (!keep && (!d->valid || !is_there(d->valid) || !is_there(d->valid_truth)))
+		return 0;
+	err = samples_open(&ds, d, net, true, seed);
+	if (!err)
+		err = try_first(ds);
+	if (err && err != -ENOMEM && d->valid)
+		err = dn_fail(err, "%s: valid=%.300s cannot be evaluated: %s", place_of(at, sizeof(at), d, "valid"), d->valid,
+			      dn_message());
+	if (err || !keep)
+		dn_dataset_close(ds);
+	else
+		*keep = ds;
 	return err;
 }
 

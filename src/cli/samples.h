@@ -11,6 +11,11 @@ int samples_data_arg(const struct dn_command *c, const char **path);
 int samples_usage(struct dn_command *c);
 /** samples_open() - a part for @net; images are augmented by [net]'s keys in training, else fitted as Darknet's valid does */
 int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, uint64_t seed);
+/**
+ * samples_try_valid() - before the first step: can the valid part be evaluated? Its headers, truth and, of a list, first image
+ * @keep: it is wanted, and stays open there; NULL: valid may want it later, and what is not there yet is no fault.
+ */
+int samples_try_valid(struct dn_dataset **keep, const struct dn_datafile *d, struct dn_net *net, uint64_t seed);
 /** samples_item() - its size and hash, which must be the same on all ranks */
 int samples_item(struct session_items *items, const struct dn_dataset *ds);
 /** samples_check_top() - @top is at most the net's classes; @where says who wants it */

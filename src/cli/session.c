@@ -49,10 +49,10 @@ static void print_notices(const struct session *s)
 {
 	const struct dn_options *f = s->c->flags;
 	int usable = dn_usable_cores(), affinity = dn_affinity_cores(), present = dn_present_cores();
-	char bound[120] = "";
+	char bound[120] = "", quota[80];
 
 	if (usable < affinity)
-		snprintf(bound, sizeof(bound), " by this rank (a CPU quota of %.4g)", dn_quota_cores(""));
+		snprintf(bound, sizeof(bound), " by this rank (%s)", dn_quota_text(dn_quota_cores(""), quota, sizeof(quota)));
 	else if (usable < present)
 		snprintf(bound, sizeof(bound), " by this rank (bound by the launcher or an affinity mask)");
 
@@ -127,9 +127,7 @@ int session_pass_batch(struct session *s, struct dn_net_options *opt)
 		batch = dn_options_int(s->c->flags, "batch");
 	if (batch < 1)
 		batch = 1;
-	opt->batch = (batch + world - 1) / world;
-	opt->subdivisions = 1;
-	opt->cfg_batch_optional = true;
+	opt->local_batch = (batch + world - 1) / world;
 	return 0;
 }
 
@@ -199,7 +197,7 @@ int session_ready(struct session *s, struct session_items *items)
 	if (err)
 		return err;
 	if (!s->net->store.ops)
-		err = dn_local_attach(s->net);
+		err = dn_whole_attach(s->net);
 	if (!err)
 		err = dn_net_alloc(s->net);
 	if (!err)

@@ -24,12 +24,12 @@ struct session {
 
 /* What must be the same on all ranks; texts are copied. Zero-initialise. */
 struct session_items {
-	int n, cap;
+	int n;
 	struct dn_item *item;
 };
 int session_item(struct session_items *s, const char *name, const char *fmt, ...) DN_PRINTF(3, 4);
-/** session_item_weights() - a weights file by its path and size */
-int session_item_weights(struct session_items *s, const char *path);
+/** session_item_weights() - a weights file by its path, and by its size where every rank reads it */
+int session_item_weights(const struct session *s, struct session_items *items, const char *path);
 void session_items_fini(struct session_items *s);
 /** session_items_collect() - what every verb compares: version, cfg, batch, back end, flags, the plugin's keys */
 int session_items_collect(struct session *s, struct session_items *items);

@@ -11,19 +11,15 @@
 int session_item(struct session_items *s, const char *name, const char *fmt, ...)
 {
 	size_t n = strlen(name) + 1;
+	struct dn_item *grown;
 	char text[512];
 	va_list ap;
 	char *both; /* NAME\0VALUE */
 
-	if (s->n == s->cap) {
-		int cap = s->cap ? 2 * s->cap : 64;
-		struct dn_item *grown = dn_realloc(s->item, (size_t)cap * sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		s->item = grown;
-		s->cap = cap;
-	}
+	grown = dn_grow(s->item, s->n, sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	s->item = grown;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
@@ -36,12 +32,16 @@ int session_item(struct session_items *s, const char *name, const char *fmt, ...
 	return 0;
 }
 
-int session_item_weights(struct session_items *s, const char *path)
+int session_item_weights(const struct session *s, struct session_items *items, const char *path)
 {
-	int64_t size;
-	int err = dn_file_size(path, &size);
+	int64_t size = 0;
+	int err = s->run.load_rank0 && s->run.group.rank ? 0 : dn_file_size(path, &size);
 
-	return err ? err : session_item(s, "weights file", "%.300s, %lld bytes", path, (long long)size);
+	if (err)
+		return err;
+	if (s->run.load_rank0) /* the others need not see it */
+		return session_item(items, "weights file", "%.300s", path);
+	return session_item(items, "weights file", "%.300s, %lld bytes", path, (long long)size);
 }
 
 void session_items_fini(struct session_items *s)

@@ -16,24 +16,33 @@ static const char *flag_arg(const struct dn_option *o)
 	return o->choices ? o->choices : "VALUE";
 }
 
-/* "limit N", its help, and in brackets the default and what is allowed */
+/* its help, and in brackets what is allowed and the default */
+static void print_text(const struct cli_page *p, const struct dn_option *o)
+{
+	char text[80] = "";
+
+	cli_put(p, o->help && o->help[0] ? o->help : o->key);
+	if (o->choices)
+		cli_put_in(p, " [", o->choices, "]");
+	if ((o->type == DN_OPT_INT || o->type == DN_OPT_FLOAT || o->type == DN_OPT_BYTES) && (o->min != 0 || o->max != 0)) {
+		if (o->max >= 1e15)
+			snprintf(text, sizeof(text), " [from %.15g]", o->min);
+		else
+			snprintf(text, sizeof(text), " [%.15g to %.15g]", o->min, o->max);
+	}
+	cli_put(p, text);
+	if (o->def)
+		cli_put_in(p, " (default ", o->def, ")");
+	fputc('\n', p->f);
+}
+
 static void print_option(FILE *f, const struct dn_option *o, const char *lead)
 {
 	char head[160];
 
 	snprintf(head, sizeof(head), "%s%s %s", lead, o->key, flag_arg(o));
-	fprintf(f, "  %-26s %s", head, o->help ? o->help : "");
-	if (o->choices)
-		fprintf(f, " [%s]", o->choices);
-	if ((o->type == DN_OPT_INT || o->type == DN_OPT_FLOAT || o->type == DN_OPT_BYTES) && (o->min != 0 || o->max != 0)) {
-		if (o->max >= 1e15)
-			fprintf(f, " [from %.15g]", o->min);
-		else
-			fprintf(f, " [%.15g to %.15g]", o->min, o->max);
-	}
-	if (o->def)
-		fprintf(f, " (default %s)", o->def);
-	fputc('\n', f);
+	fprintf(f, "  %-26s ", head);
+	print_text(&(struct cli_page){ f, false }, o);
 }
 
 void cli_print_options(FILE *f, const struct dn_option *table, const char *lead)
@@ -220,7 +229,7 @@ static int run_options(struct dn_command *c)
 				fprintf(f, "\ndarknet %s:\n", (*v)->name);
 				cli_print_options(f, (*v)->flags[i], "-");
 			}
-	cli_print_sections(f);
+	cli_print_sections(&(struct cli_page){ f, false });
 	return dn_plugin_each(options_plugin, f);
 }
 
@@ -263,16 +272,7 @@ const struct dn_verb verb_plugins = {
 
 static void roff(FILE *f, const char *s)
 {
-	if (*s == '.' || *s == '\'')
-		fputs("\\&", f);
-	for (; *s; s++) {
-		if (*s == '-')
-			fputs("\\-", f);
-		else if (*s == '\\')
-			fputs("\\e", f);
-		else
-			fputc(*s, f);
-	}
+	cli_put(&(struct cli_page){ f, true }, s);
 }
 
 static void man_options(FILE *f, const struct dn_option *o, const char *lead)
@@ -284,18 +284,7 @@ static void man_options(FILE *f, const struct dn_option *o, const char *lead)
 		fputs(" \\fI", f);
 		roff(f, flag_arg(o));
 		fputs("\\fR\n", f);
-		roff(f, o->help && o->help[0] ? o->help : o->key);
-		if (o->choices) {
-			fputs(" [", f);
-			roff(f, o->choices);
-			fputc(']', f);
-		}
-		if (o->def) {
-			fputs(" (default ", f);
-			roff(f, o->def);
-			fputc(')', f);
-		}
-		fputc('\n', f);
+		print_text(&(struct cli_page){ f, true }, o);
 	}
 }
 
@@ -360,6 +349,8 @@ void cli_man(FILE *f)
 	fputs(".SH FLAGS OF TRAINING\n", f);
 	man_options(f, cli_train_flags, "-");
 	(void)dn_plugin_each(man_plugin, f);
+	fputs(".SH SECTIONS OF A CFG, AND DATA FILES\n", f);
+	cli_print_sections(&(struct cli_page){ f, true });
 	fputs(".SH ENVIRONMENT\n.TP\n.B DARKNET_PLUGIN_PATH\nfolders where plugins are sought first, separated by colons\n"
 	      ".TP\n.B DARKNET_LOG\nlevels of log rooms, as in fsdp:debug,net:info\n"
 	      ".SH EXIT STATUS\n0 done; 1 the input or the environment is wrong; 2 wrong usage; 3 another rank was lost or late.\n",

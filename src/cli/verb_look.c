@@ -36,7 +36,7 @@ static int get_samples(struct look *l, FILE *f)
 	int64_t batch = l->b.net->batch;
 
 	for (int64_t i = 0; i < l->n; i++) {
-		struct dn_sample_key key = { .update = (uint64_t)(i / batch) + 1, .slot = (uint64_t)(i % batch) };
+		struct dn_sample_key key = { .update = (uint64_t)(i / batch) + 1, .place = (uint64_t)(i % batch) };
 		int64_t at = dn_order_at(l->order, i), cls = -1;
 		int err = ds->get(ds, at, &key, l->x + i * ds->inputs, NULL, 0, &cls);
 

@@ -162,8 +162,8 @@ struct pass {
 	float *image; /* [inputs], when IN is an image */
 	int64_t n;    /* images */
 	int layer;
-	float *x;      /* [local, inputs] */
-	float *out;    /* [local, outputs] */
+	float *x;      /* [local_batch, inputs] */
+	float *out;    /* [local_batch, outputs] */
 	float *y;      /* rank 0: [n, outputs] */
 	size_t *sizes; /* [world] */
 };
@@ -222,12 +222,12 @@ static int alloc_pass(struct pass *p)
 	size_t bytes;
 	int err;
 
-	err = dn_mul_size((size_t)net->local * sizeof(float), (size_t)net->inputs, &bytes);
+	err = dn_mul_size((size_t)net->local_batch * sizeof(float), (size_t)net->inputs, &bytes);
 	if (err)
 		return err;
 	err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, bytes, (void **)&p->x);
 	if (!err)
-		err = dn_mul_size((size_t)net->local * sizeof(float), (size_t)outputs, &bytes);
+		err = dn_mul_size((size_t)net->local_batch * sizeof(float), (size_t)outputs, &bytes);
 	if (!err)
 		err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST, bytes, (void **)&p->out);
 	if (err)
@@ -250,13 +250,13 @@ static int pass_once(struct pass *p, int64_t at)
 	struct dn_net *net = p->s.net;
 	const struct dn_group *g = &p->s.run.group;
 	int64_t outputs = net->layers[p->layer].outputs;
-	size_t bytes = (size_t)(net->local * outputs) * sizeof(float);
+	size_t bytes = (size_t)(net->local_batch * outputs) * sizeof(float);
 	char *all = NULL;
 	int64_t left;
 	int err;
 
-	for (int64_t i = 0; i < net->local; i++) {
-		int64_t image = at + g->rank * net->local + i;
+	for (int64_t i = 0; i < net->local_batch; i++) {
+		int64_t image = at + g->rank * net->local_batch + i;
 
 		if (image >= p->n)
 			image = p->n - 1;
@@ -265,15 +265,15 @@ static int pass_once(struct pass *p, int64_t at)
 	}
 	err = dn_net_forward(net, &(struct dn_pass){ .input = p->x });
 	if (!err)
-		err = dn_layer_read(&net->layers[p->layer], 0, net->local, p->out);
+		err = dn_layer_read(&net->layers[p->layer], 0, net->local_batch, p->out);
 	if (err)
 		return err;
 	err = dn_group_gather(g, p->out, bytes, &all, p->sizes);
 	if (err || g->rank)
 		return err;
 	left = p->n - at;
-	if (left > net->local * g->world)
-		left = net->local * g->world;
+	if (left > net->local_batch * g->world)
+		left = net->local_batch * g->world;
 	memcpy(p->y + at * outputs, all, (size_t)(left * outputs) * sizeof(float));
 	dn_free(all);
 	return 0;
@@ -321,14 +321,14 @@ static int forward(struct pass *p, struct dn_command *c)
 	if (!err)
 		err = session_item(&items, "images", "%lld", (long long)p->n);
 	if (!err)
-		err = session_item_weights(&items, c->args[1]);
+		err = session_item_weights(&p->s, &items, c->args[1]);
 	err = session_agree(&p->s, err, "input");
 	if (!err)
 		err = session_ready(&p->s, &items);
 	session_items_fini(&items);
 	if (!err)
 		err = session_load(&p->s, c->args[1], false, &info);
-	for (int64_t at = 0; !err && at < p->n; at += p->s.net->local * p->s.run.group.world)
+	for (int64_t at = 0; !err && at < p->n; at += p->s.net->local_batch * p->s.run.group.world)
 		err = pass_once(p, at);
 	if (err)
 		return err;
@@ -397,7 +397,7 @@ static int partial(struct bare *b, struct dn_command *c)
 	if (layers < 0 || layers > b->net->n_layers)
 		return dn_fail(-EINVAL, "partial: N is %lld: must be from 0 to the %d layers of %s", (long long)layers,
 			       b->net->n_layers, c->args[0]);
-	err = dn_local_attach(b->net);
+	err = dn_whole_attach(b->net);
 	if (!err)
 		err = b->net->store.ops->alloc(b->net->store.self, b->net);
 	if (!err)

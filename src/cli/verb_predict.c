@@ -202,26 +202,26 @@ static int prepare(struct prediction *p, struct session_items *items)
 	if (!err)
 		err = samples_names(&p->names, p->file, net);
 	if (!err)
-		err = session_item_weights(items, p->s.c->args[2]);
+		err = session_item_weights(&p->s, items, p->s.c->args[2]);
 	if (err)
 		return err;
 	p->best = dn_calloc((size_t)p->top, sizeof(*p->best));
 	p->scores = dn_calloc((size_t)net->layers[net->output_layer].outputs, sizeof(*p->scores));
 	if (!p->best || !p->scores)
 		return -ENOMEM;
-	err = be->alloc_host(net->dev, DN_MEM_HOST, (size_t)(net->local * net->inputs) * sizeof(*p->x), (void **)&p->x);
+	err = be->alloc_host(net->dev, DN_MEM_HOST, (size_t)(net->local_batch * net->inputs) * sizeof(*p->x), (void **)&p->x);
 	if (!err)
 		err = be->alloc_host(net->dev, DN_MEM_HOST, (size_t)net->layers[net->output_layer].outputs * sizeof(*p->out),
 				     (void **)&p->out);
 	if (err)
 		return err;
-	memset(p->x, 0, (size_t)(net->local * net->inputs) * sizeof(*p->x));
+	memset(p->x, 0, (size_t)(net->local_batch * net->inputs) * sizeof(*p->x));
 	return p->path && p->s.run.group.rank == 0 ? read_image(p, p->path) : 0;
 }
 
 static int predict(struct prediction *p, struct dn_command *c)
 {
-	struct dn_net_options opt = { .batch = 1, .subdivisions = 1, .cfg_batch_optional = true };
+	struct dn_net_options opt = { .local_batch = 1 };
 	struct session_items items = { 0 };
 	struct dn_weights_info info;
 	int err;

@@ -41,7 +41,7 @@ static int time_passes(struct dn_net *net, const float *x, int64_t n, double *se
 
 static int speed(struct bare *b, struct dn_command *c, int64_t n)
 {
-	struct dn_net_options opt = { .batch = 1, .cfg_batch_optional = true };
+	struct dn_net_options opt = { .local_batch = 1 };
 	double seconds, flops;
 	float *x;
 	int err;

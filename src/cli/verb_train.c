@@ -155,20 +155,20 @@ static int settle_one(void *arg, const struct dn_option *opt, const char *value)
 
 static int open_data(struct training *t, struct session_items *items)
 {
+	const bool wanted = dn_options_int(t->s.c->flags, "valid") > 0;
 	struct dn_net *net = t->s.net;
 	char text[32];
 	int err;
 
 	err = samples_open(&t->data, t->file, net, false, t->s.run.seed);
-	if (!err && dn_options_int(t->s.c->flags, "valid") > 0) {
-		err = samples_open(&t->valid, t->file, net, true, t->s.run.seed);
-		if (!err && is_classifier(t->task))
-			err = samples_check_top(t->file->top, net, t->file->file->path);
-	}
+	if (!err)
+		err = samples_try_valid(wanted ? &t->valid : NULL, t->file, net, t->s.run.seed);
+	if (!err && wanted && is_classifier(t->task))
+		err = samples_check_top(t->file->top, net, t->file->file->path);
 	if (!err)
 		err = samples_item(items, t->data);
 	if (!err && t->weights_path)
-		err = session_item_weights(items, t->weights_path);
+		err = session_item_weights(&t->s, items, t->weights_path);
 	/* what the flags left open is settled now: printed, compared and logged as resolved */
 	for (int i = 0; !err && i < 4; i++) {
 		const char *key = i == 0 ? "batch" : i == 1 ? "subdivisions" : i == 2 ? "shuffle" : "backup";
@@ -178,7 +178,7 @@ static int open_data(struct training *t, struct session_items *items)
 			continue;
 		snprintf(text, sizeof(text), "%lld", (long long)(i == 0 ? net->batch : net->subdivisions));
 		if (i == 2)
-			value = t->shuffle == DN_SHUFFLE_OFF ? "0" : t->shuffle == DN_SHUFFLE_EPOCH ? "1" : "replace";
+			value = dn_shuffle_name(t->shuffle);
 		else if (i == 3)
 			value = t->backup;
 		err = dn_options_set(t->s.c->flags, key, value, "resolved");

@@ -58,7 +58,7 @@ static int open_data(struct validation *v, struct session_items *items)
 	if (!v->best)
 		return -ENOMEM;
 	err = samples_item(items, v->data);
-	return err ? err : session_item_weights(items, v->weights_path);
+	return err ? err : session_item_weights(&v->s, items, v->weights_path);
 }
 
 static int evaluate(struct validation *v, struct dn_command *c, dn_record_fn fn, struct dn_result *r)

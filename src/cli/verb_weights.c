@@ -161,7 +161,7 @@ static int diff(struct net_of *o, struct difference *d, struct dn_command *c)
 	d->a = dn_calloc((size_t)(net->n_trained + net->n_buffers), sizeof(*d->a));
 	if (!d->a)
 		return -ENOMEM;
-	err = dn_local_attach(net);
+	err = dn_whole_attach(net);
 	if (!err)
 		err = net->store.ops->alloc(net->store.self, net);
 	if (!err)

@@ -1,4 +1,4 @@
-/* Augmentation of a classifier's images: what is drawn for (seed, update, slot), and doing it. */
+/* Augmentation of a classifier's images: what is drawn for (seed, update, place), and doing it. */
 #include "data/image.h"
 
 #include <errno.h>
@@ -90,11 +90,6 @@ void dn_image_distort(float *x, int64_t w, int64_t h, int64_t c, float hue, floa
 }
 
 /* --- keys --- */
-
-void dn_augment_defaults(struct dn_augment *a)
-{
-	*a = (struct dn_augment){ .min_ratio = 1, .max_ratio = 2, .aspect = 1, .saturation = 1, .exposure = 1, .flip = true };
-}
 
 static int read_ratio(struct dn_section *s, const char *key, const char *crop, double def, int64_t w, double *out)
 {
@@ -196,10 +191,10 @@ static double factor(const struct key *k, enum draw d, double s)
 	return dn_rng_below(k->seed, k->stream, k->first + d + 1, 2) ? u : 1 / u;
 }
 
-void dn_augment_draw(struct dn_augment_draw *d, const struct dn_augment *a, uint64_t seed, uint64_t update, uint64_t slot,
+void dn_augment_draw(struct dn_augment_draw *d, const struct dn_augment *a, uint64_t seed, uint64_t update, uint64_t place,
 		     int64_t iw, int64_t ih, int64_t w, int64_t h)
 {
-	struct key k = { seed, DN_RNG_STREAM(DN_RNG_AUGMENT, update), slot * DRAWS };
+	struct key k = { seed, DN_RNG_STREAM(DN_RNG_AUGMENT, update), place * DRAWS };
 	double aspect = factor(&k, DRAW_ASPECT, a->aspect);
 	/* min_crop / width * width is min_crop again, whatever the division lost */
 	int64_t lo = (int64_t)(a->min_ratio * (double)w + 1e-6), hi = (int64_t)(a->max_ratio * (double)w + 1e-6);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "data/array_priv.h"
 #include "data/dataset_priv.h"
+#include "data/lines.h"
 
 #define SIDE 32
 #define PIXELS (3 * SIDE * SIDE)

@@ -1,5 +1,5 @@
 /* .data files: the keys of Darknet and ours, typed. */
-#include "data/data.h"
+#include "data/datafile.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -41,6 +41,11 @@ const struct dn_key_rule dn_datafile_keys[] = {
 	{ "savelast", .kind = DN_KEY_NOTHING },
 	{ .key = NULL },
 };
+
+const char *dn_shuffle_name(enum dn_shuffle s)
+{
+	return s == DN_SHUFFLE_OFF ? "0" : s == DN_SHUFFLE_EPOCH ? "1" : "replace";
+}
 
 int dn_shuffle_parse(const char *text, const char *where, enum dn_shuffle *out)
 {

@@ -195,7 +195,7 @@ static int check_given(const struct arrays *a, const struct dn_datafile *d, bool
 	return 0;
 }
 
-int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c)
+static int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c)
 {
 	struct arrays *a = dn_zalloc(sizeof(*a));
 	int err;
@@ -233,13 +233,27 @@ int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct
 	return 0;
 }
 
-int dn_dataset_open_as(struct dn_dataset **out, const struct dn_datafile *d, const struct dn_dataset_config *c)
+static int refuse_tree(const struct dn_datafile *d)
+{
+	if (!d->tree || d->format == DN_FORMAT_LIST)
+		return 0;
+	return dn_section_fail(&d->file->sections[0], "tree", -EINVAL,
+			       "tree=%.200s: classes of arrays are taken as they stand, without their ancestors; a tree is for "
+			       "format=list here, and for the [softmax] of the cfg",
+			       d->tree);
+}
+
+int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, const struct dn_dataset_config *c)
 {
 	struct dn_dataset *ds = dn_zalloc(sizeof(*ds));
 	int err = -EINVAL;
 
 	if (!ds)
 		return -ENOMEM;
+	if (refuse_tree(d)) {
+		dn_free(ds);
+		return -EINVAL;
+	}
 	switch (d->format) {
 	case DN_FORMAT_LIST:
 		err = images_open(ds, d, c);
@@ -258,13 +272,6 @@ int dn_dataset_open_as(struct dn_dataset **out, const struct dn_datafile *d, con
 	}
 	*out = ds;
 	return 0;
-}
-
-int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, bool valid, int64_t inputs, int64_t truths)
-{
-	struct dn_dataset_config c = { .valid = valid, .inputs = inputs, .truths = truths };
-
-	return dn_dataset_open_as(out, d, &c);
 }
 
 void dn_dataset_close(struct dn_dataset *ds)

@@ -1,10 +1,10 @@
 /* What the kinds of data sets share. Private to the room. */
 #ifndef DN_DATA_DATASET_PRIV_H
 #define DN_DATA_DATASET_PRIV_H
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
 
 /* Fill @ds; on an error ds->close, if it is set, undoes what was done. */
-int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c);
 int images_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c);
 int cifar_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c);
 

@@ -50,7 +50,7 @@ enum dn_fit {
 /**
  * dn_image_read() - PNG, JPEG, BMP, TGA, PPM or PGM (binary) as @c = 1 or 3 channels
  * Alpha is dropped, 16 bits become 8. Sizes are checked against the file's before memory is taken. out->x is the
- * caller's, to be released by dn_image_fini().
+ * caller's, to be released by dn_image_fini(). For who looks at files; nets take dn_image_read_fit() and data sets.
  */
 DN_EXPORT int dn_image_read(struct dn_image *out, const char *path, int64_t c);
 DN_EXPORT void dn_image_fini(struct dn_image *im); /* legal on a zeroed one */
@@ -65,9 +65,6 @@ DN_EXPORT void dn_image_letterbox(const struct dn_view *v, float *out, int64_t w
 /** dn_image_crop() - from (dx, dy) on, which may lie outside: the border is repeated */
 DN_EXPORT void dn_image_crop(const struct dn_view *v, int64_t dx, int64_t dy, float *out, int64_t w, int64_t h);
 DN_EXPORT void dn_image_center_crop(const struct dn_view *v, float *out, int64_t w, int64_t h);
-/** dn_image_place() - the image as @w x @h pixels at (@dx, @dy) of a canvas [v->c, ch, cw]; what falls outside is cut */
-DN_EXPORT void dn_image_place(const struct dn_view *v, int64_t w, int64_t h, int64_t dx, int64_t dy, float *canvas, int64_t cw,
-			      int64_t ch);
 
 struct dn_rotate_crop {
 	double rad, scale, dx, dy, aspect;
@@ -76,9 +73,6 @@ struct dn_rotate_crop {
 /** dn_image_rotate_crop() - @w x @h pixels around the image's centre, turned, scaled, moved; 0 outside of the image */
 DN_EXPORT void dn_image_rotate_crop(const struct dn_view *v, const struct dn_rotate_crop *r, float *out, int64_t w, int64_t h);
 
-/** dn_image_size_max(), _min() - the size whose larger, smaller, side is @side and whose aspect is kept */
-DN_EXPORT void dn_image_size_max(int64_t side, int64_t *w, int64_t *h);
-DN_EXPORT void dn_image_size_min(int64_t side, int64_t *w, int64_t *h);
 /** dn_image_size_letterbox() - what an image of *w x *h takes of a letterbox of @bw x @bh */
 DN_EXPORT void dn_image_size_letterbox(int64_t bw, int64_t bh, int64_t *w, int64_t *h);
 DN_EXPORT void dn_image_fit(const struct dn_view *v, enum dn_fit fit, float *out, int64_t w, int64_t h);
@@ -107,12 +101,11 @@ struct dn_augment_draw { /* what was drawn for one image */
 	double hue, saturation, exposure;
 };
 
-DN_EXPORT void dn_augment_defaults(struct dn_augment *a);
 /** dn_augment_read() - from the keys of [net]; @w: the net's width, which min_crop and max_crop are measured by */
 DN_EXPORT int dn_augment_read(struct dn_augment *a, struct dn_section *net, int64_t w);
 /** dn_augment_draw() - for an image of @iw x @ih and a net of @w x @h: pure in all arguments */
 DN_EXPORT void dn_augment_draw(struct dn_augment_draw *d, const struct dn_augment *a, uint64_t seed, uint64_t update,
-			       uint64_t slot, int64_t iw, int64_t ih, int64_t w, int64_t h);
+			       uint64_t place, int64_t iw, int64_t ih, int64_t w, int64_t h);
 DN_EXPORT void dn_augment_apply(const struct dn_augment *a, const struct dn_augment_draw *d, const struct dn_view *v, float *out,
 				int64_t w, int64_t h);
 

@@ -7,24 +7,24 @@
 #include "data/array_priv.h"
 #include "data/image_priv.h"
 
-bool image_starts(const unsigned char *p, size_t n, const char *with, size_t k)
+static bool starts(const unsigned char *p, size_t n, const char *with, size_t k)
 {
 	return n >= k && !memcmp(p, with, k);
 }
 
 bool image_is_png(const unsigned char *p, size_t n)
 {
-	return image_starts(p, n, "\x89PNG\r\n\x1a\n", 8);
+	return starts(p, n, "\x89PNG\r\n\x1a\n", 8);
 }
 
 bool image_is_jpeg(const unsigned char *p, size_t n)
 {
-	return image_starts(p, n, "\xff\xd8", 2);
+	return starts(p, n, "\xff\xd8", 2);
 }
 
 bool image_is_bmp(const unsigned char *p, size_t n)
 {
-	return image_starts(p, n, "BM", 2);
+	return starts(p, n, "BM", 2);
 }
 
 int image_check_size(const char *path, int64_t w, int64_t h)

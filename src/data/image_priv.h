@@ -32,7 +32,6 @@ const char *image_stb_info(struct image_arena *a, const unsigned char *p, size_t
 /* Pixels of @c channels by byte, in the arena; NULL or why not. */
 const char *image_stb_decode(struct image_arena *a, const unsigned char *p, size_t n, int c, unsigned char **out, int *w, int *h);
 
-bool image_starts(const unsigned char *p, size_t n, const char *with, size_t k);
 bool image_is_png(const unsigned char *p, size_t n);
 bool image_is_jpeg(const unsigned char *p, size_t n);
 bool image_is_bmp(const unsigned char *p, size_t n);

@@ -11,6 +11,7 @@
 #include "data/array_priv.h"
 #include "data/dataset_priv.h"
 #include "data/image_priv.h"
+#include "data/lines.h"
 #include "data/truth_priv.h"
 
 struct scratch { /* of one thread that decodes */
@@ -110,7 +111,7 @@ static void make_input(const struct images *m, const struct dn_view *v, const st
 		dn_image_fit(v, m->fit, x, w, h);
 		return;
 	}
-	dn_augment_draw(&d, &m->augment, m->seed, key->update, key->slot, v->w, v->h, w, h);
+	dn_augment_draw(&d, &m->augment, m->seed, key->update, key->place, v->w, v->h, w, h);
 	dn_augment_apply(&m->augment, &d, v, x, w, h);
 }
 

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/array_priv.h"
-#include "data/data.h"
+#include "data/lines.h"
 
 #define MAX_BYTES ((size_t)1 << 30)
 

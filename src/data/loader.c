@@ -1,10 +1,11 @@
 /* Loader threads and the ring of microbatches that they fill ahead of the net.
  *
  * The threads take samples, a few at a time, in order of microbatches; a sample's place in the ring and its
- * number in the data set follow from its microbatch and slot alone, so what the net sees depends neither on
+ * number in the data set follow from its microbatch and place alone, so what the net sees depends neither on
  * the number of threads nor on their timing.
  */
-#include "data/data.h"
+#include "data/dataset.h"
+#include "data/loader.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -21,8 +22,8 @@
 #define MAX_CHUNK 64 /* samples that a thread takes at once, at most */
 
 struct slot {
-	float *x, *t; /* [local, inputs], [local, truths] */
-	int64_t *cls; /* [local] */
+	float *x, *t; /* [local_batch, inputs], [local_batch, truths] */
+	int64_t *cls; /* [local_batch] */
 	int64_t done; /* samples, under the loader's lock as all below */
 	int err;      /* of the lowest failing sample */
 	int64_t err_sample;
@@ -31,7 +32,7 @@ struct slot {
 
 struct dn_loader {
 	struct dn_loader_config c;
-	int64_t local; /* samples of a microbatch on this rank */
+	int64_t local_batch; /* samples of a microbatch on this rank */
 	int64_t chunk;
 	int64_t ring_inputs; /* floats of a sample at its largest */
 	struct dn_order_cache *order;
@@ -58,14 +59,14 @@ static size_t block_bytes(size_t bytes)
 	return dn_up(bytes, DN_ALIGN);
 }
 
-static int slot_bytes(int64_t local, int64_t inputs, int64_t truths, size_t *x, size_t *t)
+static int slot_bytes(int64_t local_batch, int64_t inputs, int64_t truths, size_t *x, size_t *t)
 {
 	int err;
 
-	if (local < 1 || inputs < 1 || truths < 0)
-		return dn_fail(-EINVAL, "data: batches of %lld samples of %lld inputs and %lld truths", (long long)local,
+	if (local_batch < 1 || inputs < 1 || truths < 0)
+		return dn_fail(-EINVAL, "data: batches of %lld samples of %lld inputs and %lld truths", (long long)local_batch,
 			       (long long)inputs, (long long)truths);
-	err = dn_mul_size((size_t)local, sizeof(float), x);
+	err = dn_mul_size((size_t)local_batch, sizeof(float), x);
 	*t = *x;
 	if (!err)
 		err = dn_mul_size(*x, (size_t)inputs, x);
@@ -73,14 +74,14 @@ static int slot_bytes(int64_t local, int64_t inputs, int64_t truths, size_t *x, 
 		err = dn_mul_size(*t, (size_t)truths, t);
 	if (!err && (*x > PTRDIFF_MAX / 16 || *t > PTRDIFF_MAX / 16))
 		err = dn_fail(-EOVERFLOW, "data: batches of %lld samples of %lld inputs and %lld truths do not fit memory",
-			      (long long)local, (long long)inputs, (long long)truths);
+			      (long long)local_batch, (long long)inputs, (long long)truths);
 	return err;
 }
 
-int dn_loader_bytes(int64_t local, int64_t inputs, int64_t truths, size_t *out)
+int dn_loader_bytes(int64_t local_batch, int64_t inputs, int64_t truths, size_t *out)
 {
 	size_t x = 0, t = 0;
-	int err = slot_bytes(local, inputs, truths, &x, &t);
+	int err = slot_bytes(local_batch, inputs, truths, &x, &t);
 
 	if (!err)
 		*out = DN_LOADER_DEPTH * (block_bytes(x) + block_bytes(t));
@@ -118,15 +119,15 @@ static int64_t inputs_of(const struct dn_loader *l, int64_t k, int64_t *side)
 }
 
 /* Place of sample @i of this rank's microbatch @k in its update, over all ranks. */
-static int64_t slot_at(const struct dn_loader *l, int64_t k, int64_t i)
+static int64_t place_at(const struct dn_loader *l, int64_t k, int64_t i)
 {
-	return k % l->c.subdivisions * (l->c.batch / l->c.subdivisions) + l->c.rank * l->local + i;
+	return k % l->c.subdivisions * (l->c.batch / l->c.subdivisions) + l->c.rank * l->local_batch + i;
 }
 
 /* Sample of the data set that is number @i of this rank's microbatch @k. */
 static int64_t sample_at(const struct dn_loader *l, int64_t k, int64_t i)
 {
-	return dn_order_at(l->order, (update_of(l, k) - 1) * l->c.batch + slot_at(l, k, i));
+	return dn_order_at(l->order, (update_of(l, k) - 1) * l->c.batch + place_at(l, k, i));
 }
 
 static void note_error(struct slot *s, int64_t i, int err)
@@ -141,7 +142,7 @@ static void note_error(struct slot *s, int64_t i, int err)
 static int fill_one(const struct dn_loader *l, int64_t k, int64_t i, float *x, float *t, int64_t *cls)
 {
 	const struct dn_loader_config *c = &l->c;
-	struct dn_sample_key key = { .update = (uint64_t)update_of(l, k), .slot = (uint64_t)slot_at(l, k, i) };
+	struct dn_sample_key key = { .update = (uint64_t)update_of(l, k), .place = (uint64_t)place_at(l, k, i) };
 	int64_t inputs = inputs_of(l, k, &key.w);
 
 	key.h = key.w;
@@ -152,10 +153,10 @@ static int fill_one(const struct dn_loader *l, int64_t k, int64_t i, float *x, f
 int dn_loader_again(struct dn_loader *l, int64_t update, int64_t m, float *x, float *t)
 {
 	const int64_t k = (update - l->c.first_update) * l->c.subdivisions + m;
-	int64_t *cls = dn_calloc((size_t)l->local, sizeof(*cls));
+	int64_t *cls = dn_calloc((size_t)l->local_batch, sizeof(*cls));
 	int err = cls ? 0 : -ENOMEM;
 
-	for (int64_t i = 0; i < l->local && !err; i++)
+	for (int64_t i = 0; i < l->local_batch && !err; i++)
 		err = fill_one(l, k, i, x, t, cls);
 	dn_free(cls);
 	return err;
@@ -192,9 +193,9 @@ static void *work(void *arg)
 			break;
 		k = l->next_batch;
 		from = l->next_sample;
-		to = from + l->chunk < l->local ? from + l->chunk : l->local;
+		to = from + l->chunk < l->local_batch ? from + l->chunk : l->local_batch;
 		l->next_sample = to;
-		if (to == l->local) {
+		if (to == l->local_batch) {
 			l->next_sample = 0;
 			l->next_batch++;
 		}
@@ -203,7 +204,7 @@ static void *work(void *arg)
 		pthread_mutex_lock(&l->lock);
 		s = &l->slots[k % DN_LOADER_DEPTH];
 		s->done += to - from;
-		if (s->done == l->local)
+		if (s->done == l->local_batch)
 			pthread_cond_signal(&l->ready);
 	}
 	pthread_mutex_unlock(&l->lock);
@@ -274,10 +275,10 @@ static int make_ring(struct dn_loader *l)
 	const struct dn_loader_config *c = &l->c;
 	size_t x = 0, t = 0, n_cls = 0;
 	char *at;
-	int err = slot_bytes(l->local, l->ring_inputs, c->truths, &x, &t);
+	int err = slot_bytes(l->local_batch, l->ring_inputs, c->truths, &x, &t);
 
 	if (!err)
-		err = dn_mul_size(DN_LOADER_DEPTH, (size_t)l->local, &n_cls);
+		err = dn_mul_size(DN_LOADER_DEPTH, (size_t)l->local_batch, &n_cls);
 	if (err)
 		return err;
 	l->cls = dn_calloc(n_cls, sizeof(*l->cls));
@@ -293,7 +294,7 @@ static int make_ring(struct dn_loader *l)
 		at += block_bytes(x);
 		l->slots[i].t = (float *)at;
 		at += block_bytes(t);
-		l->slots[i].cls = l->cls + i * l->local;
+		l->slots[i].cls = l->cls + i * l->local_batch;
 	}
 	return 0;
 }
@@ -340,11 +341,11 @@ int dn_loader_create(struct dn_loader **out, const struct dn_loader_config *c)
 	l->c = *c;
 	if (!c->memory.alloc)
 		l->c.memory = (struct dn_loader_memory){ own_alloc, own_free, NULL };
-	l->local = c->batch / c->subdivisions / c->world;
+	l->local_batch = c->batch / c->subdivisions / c->world;
 	l->ring_inputs = c->inputs;
 	if (c->resize.every)
 		l->ring_inputs = c->data->c * dn_resize_max(&c->resize) * dn_resize_max(&c->resize);
-	l->chunk = l->local / (2 * c->threads);
+	l->chunk = l->local_batch / (2 * c->threads);
 	l->chunk = l->chunk < 1 ? 1 : l->chunk > MAX_CHUNK ? MAX_CHUNK : l->chunk;
 	err = pthread_mutex_init(&l->lock, NULL);
 	if (err) {
@@ -427,9 +428,9 @@ int dn_loader_next(struct dn_loader *l, const float **x, const float **t, const 
 	if (!l->failed)
 		free_given(l);
 	s = &l->slots[l->given % DN_LOADER_DEPTH];
-	if (s->done < l->local)
+	if (s->done < l->local_batch)
 		start = dn_now_ns();
-	while (s->done < l->local)
+	while (s->done < l->local_batch)
 		pthread_cond_wait(&l->ready, &l->lock);
 	if (start && waited_ns)
 		*waited_ns += dn_now_ns() - start;

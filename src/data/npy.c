@@ -1,6 +1,6 @@
 /* NumPy arrays in .npy files: read through a mapping, written whole or not at all. */
 #include "data/array_priv.h"
-#include "data/data.h"
+#include "data/npy.h"
 
 #include <assert.h>
 #include <errno.h>

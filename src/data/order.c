@@ -1,5 +1,5 @@
 /* Which sample stands at which position: a pure function of (seed, position). */
-#include "data/data.h"
+#include "data/order.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -117,22 +117,6 @@ void dn_image_letterbox(const struct dn_view *v, float *out, int64_t w, int64_t 
 	resize_into(v, out + (h - nh) / 2 * w + (w - nw) / 2, nw, nh, w, w * h);
 }
 
-void dn_image_size_max(int64_t side, int64_t *w, int64_t *h)
-{
-	int64_t iw = *w, ih = *h;
-
-	*w = iw > ih ? side : at_least_1(iw * side / ih);
-	*h = iw > ih ? at_least_1(ih * side / iw) : side;
-}
-
-void dn_image_size_min(int64_t side, int64_t *w, int64_t *h)
-{
-	int64_t iw = *w, ih = *h;
-
-	*w = iw < ih ? side : at_least_1(iw * side / ih);
-	*h = iw < ih ? at_least_1(ih * side / iw) : side;
-}
-
 static int64_t clamp(int64_t x, int64_t n)
 {
 	return x < 0 ? 0 : x < n ? x : n - 1;
@@ -198,19 +182,6 @@ static void point(const struct dn_view *v, float x, float y, float *o, int64_t p
 		}
 		o[k * plane] = (1 - dy) * (1 - dx) * a + dy * (1 - dx) * b + (1 - dy) * dx * c + dy * dx * d;
 	}
-}
-
-void dn_image_place(const struct dn_view *v, int64_t w, int64_t h, int64_t dx, int64_t dy, float *canvas, int64_t cw, int64_t ch)
-{
-	for (int64_t y = 0; y < h; y++)
-		for (int64_t x = 0; x < w; x++) {
-			int64_t cx = x + dx, cy = y + dy;
-
-			if (cx < 0 || cy < 0 || cx >= cw || cy >= ch)
-				continue;
-			point(v, (float)x / (float)w * (float)v->w, (float)y / (float)h * (float)v->h, canvas + cy * cw + cx,
-			      cw * ch);
-		}
 }
 
 void dn_image_rotate_crop(const struct dn_view *v, const struct dn_rotate_crop *r, float *out, int64_t w, int64_t h)

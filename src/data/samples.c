@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "data/array_priv.h"
-#include "data/data.h"
+#include "data/dataset.h"
 
 #define MOST_DIMS 4
 

@@ -104,15 +104,11 @@ static int letters_init(struct letters *t, const struct dn_lines *labels, int64_
 
 static int add_class(struct truth *t, int64_t *n, int32_t k)
 {
-	if (*n == t->cap) {
-		int64_t cap = t->cap ? 2 * t->cap : 1024;
-		int32_t *p = dn_realloc(t->cls, (size_t)cap * sizeof(*p));
+	int32_t *p = dn_grow(t->cls, *n, sizeof(*p));
 
-		if (!p)
-			return -ENOMEM;
-		t->cls = p;
-		t->cap = cap;
-	}
+	if (!p)
+		return -ENOMEM;
+	t->cls = p;
 	t->cls[(*n)++] = k;
 	return 0;
 }

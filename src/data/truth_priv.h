@@ -2,7 +2,7 @@
 #ifndef DN_DATA_TRUTH_PRIV_H
 #define DN_DATA_TRUTH_PRIV_H
 #include "base/tree.h"
-#include "data/data.h"
+#include "data/lines.h"
 
 #define TRUTH_IGNORE (-1234.0f) /* of a group of the tree that says nothing about an image */
 
@@ -10,7 +10,6 @@ struct truth {
 	int64_t n, classes;
 	int64_t *at; /* [n + 1]: image i has the classes cls[at[i]] up to cls[at[i + 1]], ascending */
 	int32_t *cls;
-	int64_t cap;	      /* of cls */
 	struct dn_tree *tree; /* NULL: none */
 };
 

@@ -70,7 +70,7 @@ int dn_layer_carry(struct dn_layer *l, const char *part, int n_dims, const int64
 		return dn_fail(-EINVAL, "layer %d: %s of %d dimensions", l->index, part, n_dims);
 	if (priv->again)
 		return carry_again(l, part, n_dims, shape, out);
-	all = grow(net->carries, net->n_carries, &priv->cap_carries, sizeof(struct dn_carry *));
+	all = dn_grow(net->carries, net->n_carries, sizeof(struct dn_carry *));
 	if (!all)
 		return -ENOMEM;
 	net->carries = all;

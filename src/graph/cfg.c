@@ -168,7 +168,7 @@ int dn_cfg_claim(struct dn_cfg *c, const char *name)
 	copy = dn_strdup(name);
 	if (!copy)
 		return -ENOMEM;
-	all = dn_realloc(c->claimed, sizeof(*all) * (size_t)(c->n_claimed + 1));
+	all = dn_grow(c->claimed, c->n_claimed, sizeof(*all));
 	if (!all) {
 		dn_free(copy);
 		return -ENOMEM;

@@ -41,10 +41,12 @@ DN_EXPORT bool dn_cfg_is_claimed(const struct dn_cfg *c, const char *name);
 /** dn_cfg_plain() - the cfg's text without [block] and plugin sections and nothing else changed, dn_alloc()ed;
  * @is_plugin tells which other sections to drop */
 DN_EXPORT int dn_cfg_plain(const struct dn_cfg *c, bool (*is_plugin)(const char *section), char **out, size_t *n);
+/** dn_cfg_layer() - the section of layer @index, NULL when there are not as many */
+DN_EXPORT const struct dn_section *dn_cfg_layer(const struct dn_cfg *c, int index);
 /**
  * dn_cfg_differences() - in what the nets of two cfgs compute or learn something else; differ.c lists what may change
  * fn(arg, text) for each, section by section: "t.cfg:12: [connected] activation=tanh; was saved with relu". What fn
- * returns other than 0 ends it and is returned.
+ * returns other than 0 ends it and is returned. What files hold that both name (DN_RESUME_FILE) is not compared here.
  */
 DN_EXPORT int dn_cfg_differences(const struct dn_cfg *now, const struct dn_cfg *then, int (*fn)(void *arg, const char *text),
 				 void *arg);

@@ -2,8 +2,8 @@
  *
  * Sections of layers are compared in order, key by key, by what their values mean: every key that the section's tables have, with
  * the default that holds without it, but for those that their tables leave free (dn_key_rule.resume). So a key that a type of
- * layer gains is compared without a word here. Formatting, comments, the order of keys, unknown keys and a written default are no
- * difference.
+ * layer gains is compared without a word here. Formatting, comments, the order of keys, unknown keys, a written default and keys that
+ * say the same in other words (dn_key_rule.means) are no difference.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -18,6 +18,7 @@
 
 /* Sections that are no layers do not take part: [block] markers and those of plugins. */
 struct walk {
+	const struct dn_cfg *now_cfg, *then_cfg;
 	const struct dn_section *now, *then;
 	int layer; /* index, -1: [net] */
 	int (*fn)(void *arg, const char *text);
@@ -82,8 +83,60 @@ static bool same_list(const char *a, const char *b, bool whole)
 	}
 }
 
+static const struct dn_section *next_layer(const struct dn_cfg *c, int *at)
+{
+	while (++*at < c->file->n_sections)
+		if (dn_layer_find(c->file->sections[*at].name))
+			return &c->file->sections[*at];
+	return NULL;
+}
+
+const struct dn_section *dn_cfg_layer(const struct dn_cfg *c, int index)
+{
+	const struct dn_section *s = NULL;
+	int at = 0;
+
+	for (int i = 0; i <= index; i++) {
+		s = next_layer(c, &at);
+		if (!s)
+			return NULL;
+	}
+	return s;
+}
+
+static bool shares(const struct dn_cfg *c, int64_t at, int64_t *owner)
+{
+	const struct dn_section *s = dn_cfg_layer(c, (int)at);
+	const struct dn_key *k = s ? find(s, "share_index") : NULL;
+
+	if (!k || dn_parse_int(k->value, owner) > DN_NUM_PREFIX)
+		return false;
+	*owner += *owner < 0 ? at : 0;
+	return *owner >= 0 && *owner < at;
+}
+
+/* The layer that @text stands for in @layer of @c: who owns the params, or, as a source, the last of those that work in its
+ * place. */
+static bool layer_of(const struct dn_cfg *c, int layer, const char *key, const char *text, int64_t *out)
+{
+	int64_t at, owner;
+
+	if (dn_parse_int(text, &at) > DN_NUM_PREFIX)
+		return false;
+	at += at < 0 ? layer : 0;
+	if (!strcmp(key, "share_index")) {
+		while (at >= 0 && shares(c, at, &owner))
+			at = owner;
+	} else {
+		while (at >= 0 && at + 1 < layer && dn_layer_find(dn_cfg_layer(c, (int)at + 1)->name)->in_place)
+			at++;
+	}
+	*out = at;
+	return true;
+}
+
 /* "-1,3" of layer 5 is "4,3" */
-static bool same_layers(const char *a, const char *b, int layer)
+static bool same_layers(const struct walk *w, const char *key, const char *a, const char *b)
 {
 	char x[64], y[64];
 
@@ -95,9 +148,7 @@ static bool same_layers(const char *a, const char *b, int layer)
 			return false;
 		if (!more)
 			return true;
-		if (dn_parse_int(x, &i) > DN_NUM_PREFIX || dn_parse_int(y, &k) > DN_NUM_PREFIX)
-			return false;
-		if ((i < 0 ? i + layer : i) != (k < 0 ? k + layer : k))
+		if (!layer_of(w->now_cfg, w->layer, key, x, &i) || !layer_of(w->then_cfg, w->layer, key, y, &k) || i != k)
 			return false;
 	}
 }
@@ -128,7 +179,7 @@ static bool same_value(const struct walk *w, const struct dn_key_rule *r, const 
 	if (!strcmp(x, y))
 		return true;
 	if (r->resume == DN_RESUME_SAME_LAYERS)
-		return same_layers(x, y, w->layer);
+		return same_layers(w, r->key, x, y);
 	switch (r->kind) {
 	case DN_KEY_INT:
 		return same_number(x, y, true);
@@ -154,9 +205,11 @@ static int compare_key(const struct walk *w, const struct dn_key_rule *r)
 		return 0;
 	if (r->resume == DN_RESUME_IF_IMAGE && find(w->now, "width") && find(w->then, "width"))
 		return 0;
+	if (r->resume == DN_RESUME_FILE && x && y) /* of what they hold only a net knows */
+		return 0;
 	here = holds(w->now, r, a, sizeof(a));
 	there = holds(w->then, r, b, sizeof(b));
-	if (same_value(w, r, here, there))
+	if (same_value(w, r, here, there) || (r->means && r->means(w->now) == r->means(w->then)))
 		return 0;
 	if (!x)
 		return tell(w, w->now->line, "[%.80s] has no %.80s%s%.80s; was saved with %.80s=%.80s", w->now->name, r->key,
@@ -179,17 +232,9 @@ static int compare_sections(const struct walk *w)
 	return 0;
 }
 
-static const struct dn_section *next_layer(const struct dn_cfg *c, int *at)
-{
-	while (++*at < c->file->n_sections)
-		if (dn_layer_find(c->file->sections[*at].name))
-			return &c->file->sections[*at];
-	return NULL;
-}
-
 int dn_cfg_differences(const struct dn_cfg *now, const struct dn_cfg *then, int (*fn)(void *arg, const char *text), void *arg)
 {
-	struct walk w = { now->net, then->net, -1, fn, arg };
+	struct walk w = { now, then, now->net, then->net, -1, fn, arg };
 	int i = 0, k = 0;
 	int err = compare_sections(&w);
 

@@ -6,6 +6,7 @@
 
 #define NET_MAX_LAYERS 8192
 #define NET_MAX_COUNT ((int64_t)1 << 40) /* elements of one tensor, or of one image */
+#define NET_MAX_FLOPS ((int64_t)1 << 62) /* operations of one image */
 
 struct net_buffer { /* asked for by a layer */
 	size_t bytes;
@@ -21,7 +22,7 @@ struct net_packed {
 };
 
 struct net_memory { /* of one input size: what the layers asked for, and where it lies */
-	int n_buffers, cap_buffers;
+	int n_buffers;
 	struct net_buffer *buffers;
 	int n_items; /* the placed buffers, where their addresses go, and whose output each is (-1: none's) */
 	struct dn_arena_item *items;
@@ -55,13 +56,11 @@ struct net_priv {
 	bool has_markers;
 	int stop; /* the last layer with stopbackward=1, or -1 */
 	struct net_memory memory;
-	int n_packed, cap_packed;
+	int n_packed;
 	struct net_packed *packed;
 	size_t packed_bytes; /* sum, each rounded up to DN_ALIGN */
-	int cap_params;
-	int cap_carries;
-	void *carries; /* [carries_bytes] */
-	bool again;    /* layers are being set up for another size: params and carries exist, these are the next */
+	void *carries;	     /* [carries_bytes] */
+	bool again;	     /* layers are being set up for another size: params and carries exist, these are the next */
 	int next_param, next_carry;
 	int n_shapes, shape; /* 0 shapes: only the cfg's size; shape: the current one */
 	struct net_shape *shapes;
@@ -78,7 +77,6 @@ extern const struct dn_key_rule dn_net_keys[], dn_block_keys[];
 /* net_keys.c: [net]'s keys into @net and @hyper */
 int net_keys_read(struct dn_net *net);
 int net_batches(struct dn_net *net);
-int hyper_read(struct dn_hyper *h, struct dn_section *s);
 
 /* net.c: the layers into net->layers, and what follows from the last ones */
 int net_build_layers(struct dn_net *net);
@@ -99,8 +97,6 @@ int block_build(struct dn_net *net, const int *first_of);
 /* memory.c */
 int memory_plan(struct dn_net *net); /* activations_bytes and workspace_bytes grow to what this size needs */
 void memory_fini(struct net_memory *m);
-void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena, double *costs);
 size_t memory_tail(const struct dn_net *net, struct net_tail *at);
-void *grow(void *p, int n, int *cap, size_t size); /* room for one more than @n; NULL leaves p as it was */
 
 #endif

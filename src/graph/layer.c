@@ -89,16 +89,16 @@ int dn_layer_set_out(struct dn_layer *l, int64_t w, int64_t h, int64_t c)
 				       "%lld x %lld x %lld",
 				       l->index, (long long)w, (long long)h, (long long)c, (long long)l->w, (long long)l->h,
 				       (long long)l->c);
-	if (w > NET_MAX_COUNT / h || w * h > NET_MAX_COUNT / c || w * h * c > NET_MAX_COUNT / l->batch)
+	if (w > NET_MAX_COUNT / h || w * h > NET_MAX_COUNT / c || w * h * c > NET_MAX_COUNT / l->local_batch)
 		return dn_section_fail(l->section, NULL, -EOVERFLOW,
 				       "layer %d: output of %lld x %lld x %lld for %lld images is "
 				       "larger than 2^40 elements",
-				       l->index, (long long)w, (long long)h, (long long)c, (long long)l->batch);
+				       l->index, (long long)w, (long long)h, (long long)c, (long long)l->local_batch);
 	l->out_w = w;
 	l->out_h = h;
 	l->out_c = c;
 	l->outputs = w * h * c;
-	return dn_tensor_init(&l->out, l->ops->name, DN_F32, l->batch, c, h, w);
+	return dn_tensor_init(&l->out, l->ops->name, DN_F32, l->local_batch, c, h, w);
 }
 
 int dn_layer_resolve(const struct dn_layer *l, const char *key, int64_t v, int *out)
@@ -228,7 +228,7 @@ int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int 
 		return param_shared(l, part, role, n_dims, shape, out);
 	if (priv->again)
 		return param_again(l, part, n_dims, shape, out);
-	all = grow(net->params, net->n_params, &priv->cap_params, sizeof(struct dn_param *));
+	all = dn_grow(net->params, net->n_params, sizeof(struct dn_param *));
 	if (!all)
 		return -ENOMEM;
 	net->params = all;
@@ -265,7 +265,7 @@ int dn_layer_param(struct dn_layer *l, const char *part, enum dn_role role, int 
 int dn_layer_buffer(struct dn_layer *l, size_t bytes, enum dn_life life, bool train_only, void **where)
 {
 	struct net_memory *m = &((struct net_priv *)l->net->priv)->memory;
-	struct net_buffer *all = grow(m->buffers, m->n_buffers, &m->cap_buffers, sizeof(*all));
+	struct net_buffer *all = dn_grow(m->buffers, m->n_buffers, sizeof(*all));
 
 	if (!all)
 		return -ENOMEM;
@@ -281,7 +281,7 @@ int dn_layer_packed(struct dn_layer *l, size_t bytes, void **where)
 
 	if (!bytes || l->net->opt.train || priv->again) /* other sizes use the plain weights */
 		return 0;
-	all = grow(priv->packed, priv->n_packed, &priv->cap_packed, sizeof(*all));
+	all = dn_grow(priv->packed, priv->n_packed, sizeof(*all));
 	if (!all)
 		return -ENOMEM;
 	priv->packed = all;
@@ -308,9 +308,9 @@ int dn_layer_read(const struct dn_layer *l, int64_t first, int64_t n, float *out
 	const struct dn_net *net = l->net;
 	int err;
 
-	if (first < 0 || n < 0 || n > l->batch || first > l->batch - n)
+	if (first < 0 || n < 0 || n > l->local_batch || first > l->local_batch - n)
 		return dn_fail(-EINVAL, "layer %d: images %lld to %lld of a pass of %lld", l->index, (long long)first,
-			       (long long)(first + n), (long long)l->batch);
+			       (long long)(first + n), (long long)l->local_batch);
 	err = net->dev->be->copy(net->compute, out, (const char *)l->output + (size_t)(first * l->outputs) * sizeof(*out),
 				 (size_t)(n * l->outputs) * sizeof(*out));
 	return err ? err : net->dev->be->stream_sync(net->compute);
@@ -429,7 +429,7 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 	const int before = index - 1;
 	int err;
 
-	l->batch = net->local;
+	l->local_batch = net->local_batch;
 	l->act = DN_ACT_LINEAR;
 	err = common_keys(l, s);
 	if (!err)
@@ -451,7 +451,7 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 		l->c = net->c;
 		l->inputs = net->inputs;
 	}
-	err = dn_tensor_init(&l->in, "net: input", DN_F32, l->batch, l->c, l->w ? l->h : 1, l->w ? l->w : 1);
+	err = dn_tensor_init(&l->in, "net: input", DN_F32, l->local_batch, l->c, l->w ? l->h : 1, l->w ? l->w : 1);
 	if (!err)
 		err = l->ops->setup(l, s);
 	if (!err)

@@ -59,7 +59,7 @@ struct dn_layer {
 	struct dn_block *block;
 	struct dn_section *section;
 	int index;
-	int64_t batch;		 /* images of a microbatch on this rank */
+	int64_t local_batch;	 /* images of a microbatch on this rank */
 	int64_t w, h, c, inputs; /* of one image; w = h = 0, c = inputs for a flat input */
 	int64_t out_w, out_h, out_c, outputs;
 	struct dn_tensor in;	    /* input 0, and its delta: w, h, c of all images */
@@ -79,6 +79,7 @@ struct dn_layer {
 	int n_inputs;
 	struct dn_layer_input *inputs_of; /* [n_inputs] */
 	int first_param, n_params;	  /* in net->params; none when share_index names another owner */
+	uint64_t file_hash;		  /* of what it uses of the file that a key names, DN_RESUME_FILE; 0 = no file */
 	int owner;			  /* layer whose params it uses: itself, or another by share_index */
 	int n_shared;			  /* of the owner's params, bound so far */
 	int uses, use;			  /* layers that use the owner's params, and which of them this is, in order */

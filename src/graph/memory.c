@@ -6,23 +6,6 @@
 #include "base/mem.h"
 #include "graph/graph_priv.h"
 
-void *grow(void *p, int n, int *cap, size_t size)
-{
-	void *q;
-	size_t bytes;
-	int more;
-
-	if (n < *cap)
-		return p;
-	more = *cap ? 2 * *cap : 32;
-	if (dn_mul_size((size_t)more, size, &bytes))
-		return NULL;
-	q = dn_realloc(p, bytes);
-	if (q)
-		*cap = more;
-	return q;
-}
-
 static bool runs_backward(const struct dn_layer *l)
 {
 	return l->net->opt.train && l->wants_delta;
@@ -121,9 +104,9 @@ size_t memory_tail(const struct dn_net *net, struct net_tail *at)
 	t->input = t->truth = n;
 	if (f.host_access)
 		return n;
-	n += dn_up(sizeof(float) * (size_t)(net->local * net->max_inputs), DN_ALIGN);
+	n += dn_up(sizeof(float) * (size_t)(net->local_batch * net->max_inputs), DN_ALIGN);
 	t->truth = n;
-	return n + dn_up(sizeof(float) * (size_t)(net->local * net->truths), DN_ALIGN);
+	return n + dn_up(sizeof(float) * (size_t)(net->local_batch * net->truths), DN_ALIGN);
 }
 
 int memory_plan(struct dn_net *net)
@@ -180,7 +163,7 @@ void memory_fini(struct net_memory *m)
 	dn_free(m->output_of);
 }
 
-void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena, double *costs)
+static void place_buffers(struct net_memory *m, struct dn_layer *layers, int n_layers, void *arena, double *costs)
 {
 	for (int i = 0; i < m->n_items; i++)
 		*m->where[i] = (char *)arena + m->items[i].offset;
@@ -191,14 +174,6 @@ void memory_place(struct net_memory *m, struct dn_layer *layers, int n_layers, v
 			l->output = layers[l->inputs_of[0].layer].output;
 		l->cost = l->has_cost ? costs++ : NULL;
 	}
-}
-
-int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items)
-{
-	const struct net_priv *priv = net->priv;
-
-	*items = priv->memory.items;
-	return priv->memory.n_items;
 }
 
 /* The host's side: one struct of numbers for each pass of an update and for its step, the costs of each pass. */
@@ -265,9 +240,9 @@ int dn_net_alloc(struct dn_net *net)
 	priv->count = (int64_t *)(void *)(tail + priv->tail.count);
 	priv->input = (float *)(void *)(tail + priv->tail.input);
 	priv->truth = (float *)(void *)(tail + priv->tail.truth);
-	memory_place(&priv->memory, net->layers, net->n_layers, net->arena, priv->costs);
+	place_buffers(&priv->memory, net->layers, net->n_layers, net->arena, priv->costs);
 	for (int i = 1; i < priv->n_shapes; i++)
-		memory_place(&priv->shapes[i].memory, priv->shapes[i].layers, net->n_layers, net->arena, priv->costs);
+		place_buffers(&priv->shapes[i].memory, priv->shapes[i].layers, net->n_layers, net->arena, priv->costs);
 	for (int i = 0; i < priv->n_packed && pack; i++) {
 		*priv->packed[i].where = (char *)net->workspace + at;
 		at += dn_up(priv->packed[i].bytes, DN_ALIGN);

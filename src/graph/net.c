@@ -81,6 +81,9 @@ int net_build_layers(struct dn_net *net)
 		err = layer_build(net, n, s);
 		if (err)
 			return err;
+		if (l->flops > NET_MAX_FLOPS - net->flops)
+			return dn_section_fail(s, NULL, -EOVERFLOW,
+					       "layer %d: more than 2^62 operations for one image up to here", n);
 		net->flops += l->flops;
 		n++;
 	}
@@ -186,9 +189,9 @@ int dn_net_build(struct dn_net **out, struct dn_cfg *cfg, struct dn_device *dev,
 	if (!err)
 		err = net_batches(net);
 	net->max_inputs = net->inputs;
-	if (!err && net->local > NET_MAX_COUNT / net->inputs)
+	if (!err && net->local_batch > NET_MAX_COUNT / net->inputs)
 		err = dn_section_fail(cfg->net, NULL, -EOVERFLOW, "%lld images of %lld numbers are more than 2^40 elements",
-				      (long long)net->local, (long long)net->inputs);
+				      (long long)net->local_batch, (long long)net->inputs);
 	if (!err)
 		err = dev->be->stream_create(dev, DN_STREAM_COMPUTE, "compute", 0, &net->compute);
 	if (!err)

@@ -53,17 +53,17 @@ struct dn_hyper { /* [net]'s training keys */
 };
 
 struct dn_net_options {
-	int64_t batch, subdivisions; /* 0 = the cfg's */
-	int rank, world;	     /* this rank's images are the rank-th part of each microbatch */
-	bool train;		     /* deltas, saved buffers and gradients will be needed */
-	bool legacy_bn;		     /* or [net] legacy_bn=1 */
+	int64_t batch, subdivisions; /* of training: 0 = the cfg's */
+	int64_t local_batch; /* of inference: images of a pass on this rank, whatever the two and the cfg say; 0: as they say */
+	int rank, world;     /* this rank's images are the rank-th part of each microbatch */
+	bool train;	     /* deltas, saved buffers and gradients will be needed */
+	bool legacy_bn;	     /* or [net] legacy_bn=1 */
 	uint64_t seed;
 	int n_keep; /* inference: other layers whose outputs must survive the pass */
 	const int *keep;
 	bool (*needs)(const struct dn_layer *l); /* other layers whose outputs must survive, asked of each; NULL: none */
-	bool multi_scale;	 /* the caller changes the size in training when hyper.random; else random=1 is an error */
-	bool describe;		 /* nothing will run: warn of all that a training would be warned of */
-	bool cfg_batch_optional; /* inference verbs: use options.batch as images of this rank's pass, subdivisions 1 */
+	bool multi_scale; /* the caller changes the size in training when hyper.random; else random=1 is an error */
+	bool describe;	  /* nothing will run: warn of all that a training would be warned of */
 };
 
 struct dn_net {
@@ -75,7 +75,7 @@ struct dn_net {
 	int64_t batch;		 /* images of one update over all ranks, E = microbatch * subdivisions */
 	int64_t subdivisions;	 /* microbatches of one update */
 	int64_t microbatch;	 /* images of one microbatch over all ranks */
-	int64_t local;		 /* images of one microbatch on this rank = microbatch / world */
+	int64_t local_batch;	 /* images of one microbatch on this rank = microbatch / world */
 	int64_t w, h, c, inputs; /* of one image */
 	int64_t max_inputs;	 /* largest inputs over all planned sizes */
 	int64_t truths;		 /* target length of one image */
@@ -131,10 +131,6 @@ DN_EXPORT int dn_net_check_keys(struct dn_net *net);
 /** dn_net_alloc() - activations and workspace. With a constant store attached before, an inference net also
  * keeps packed weights: workspace_bytes then grows by them here. */
 DN_EXPORT int dn_net_alloc(struct dn_net *net);
-/** dn_net_plan() - the buffers inside activations_bytes; returns their number. Steps 0..n-1 are the forward
- * passes of the layers, n..2n-1 the backward passes of layers n-1..0. */
-struct dn_arena_item;
-DN_EXPORT int dn_net_plan(const struct dn_net *net, const struct dn_arena_item **items);
 /**
  * dn_net_add_shapes() - plan the net for input sizes [w, h] beside the cfg's
  * Between dn_net_build() and dn_net_alloc(); activations_bytes and workspace_bytes become those of the hungriest size.

@@ -192,7 +192,7 @@ static int optimizer_read(struct dn_hyper *h, struct dn_section *s)
 	return 0;
 }
 
-int hyper_read(struct dn_hyper *h, struct dn_section *s)
+static int hyper_read(struct dn_hyper *h, struct dn_section *s)
 {
 	int err = policy_read(h, s);
 
@@ -329,10 +329,12 @@ int net_batches(struct dn_net *net)
 	if (o->subdivisions < 0 || o->subdivisions > most)
 		return dn_fail(-EINVAL, "net: subdivisions %lld must be within 1 and %lld", (long long)o->subdivisions,
 			       (long long)most);
-	if (o->cfg_batch_optional) {
-		net->local = o->batch ? o->batch : 1;
+	if (o->local_batch < 0 || o->local_batch > most)
+		return dn_fail(-EINVAL, "net: batch %lld must be within 1 and %lld", (long long)o->local_batch, (long long)most);
+	if (o->local_batch) {
+		net->local_batch = o->local_batch;
 		net->subdivisions = 1;
-		net->microbatch = net->batch = net->local * o->world;
+		net->microbatch = net->batch = net->local_batch * o->world;
 		return 0;
 	}
 	if (o->batch)
@@ -341,8 +343,8 @@ int net_batches(struct dn_net *net)
 		net->subdivisions = o->subdivisions;
 	net->microbatch = batch / net->subdivisions;
 	net->batch = net->microbatch * net->subdivisions;
-	net->local = net->microbatch / o->world;
-	if (!net->local || net->microbatch % o->world)
+	net->local_batch = net->microbatch / o->world;
+	if (!net->local_batch || net->microbatch % o->world)
 		return batches_fail(net, batch);
 	if (net->batch != batch)
 		dn_warn("batch=%lld is no multiple of subdivisions=%lld: an update takes %lld x %lld = %lld images",

@@ -112,7 +112,7 @@ static int to_device(struct dn_net *net, const struct dn_pass *pass, bool send, 
 	const struct dn_backend *be = net->dev->be;
 	const void *truth = pass->classes ? (const void *)pass->classes : pass->truth;
 	size_t x = net->layers[0].in.bytes,
-	       t = (size_t)net->local * (pass->classes ? sizeof(int32_t) : sizeof(float) * (size_t)net->truths);
+	       t = (size_t)net->local_batch * (pass->classes ? sizeof(int32_t) : sizeof(float) * (size_t)net->truths);
 	int err = 0;
 
 	*out = *pass;

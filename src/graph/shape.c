@@ -48,9 +48,9 @@ static int build_shape(struct dn_net *net, struct net_shape *s, int64_t w, int64
 	struct net_shape own = { 0 };
 	int err = 0;
 
-	if (w * h > NET_MAX_COUNT / net->c || w * h * net->c > NET_MAX_COUNT / net->local)
+	if (w * h > NET_MAX_COUNT / net->c || w * h * net->c > NET_MAX_COUNT / net->local_batch)
 		return dn_fail(-EOVERFLOW, "net: an input of %lld x %lld x %lld for %lld images is larger than 2^40 elements",
-			       (long long)w, (long long)h, (long long)net->c, (long long)net->local);
+			       (long long)w, (long long)h, (long long)net->c, (long long)net->local_batch);
 	keep(net, &own);
 	memset(&priv->memory, 0, sizeof(priv->memory));
 	priv->again = true;

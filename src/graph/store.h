@@ -1,5 +1,5 @@
-/* The store contract: who owns values, gradients and optimizer state. Default: train/local.c, whole and
- * local. A plugin may bring its own (plugins/fsdp: shards). One store per run.
+/* The store contract: who owns values, gradients and optimizer state. Default: train/whole_store.c.
+ * A plugin may bring its own (plugins/fsdp: shards). One store per run.
  *
  * All of it is device memory: only ops touch it. The host sees it through each(), read() and write(). */
 #ifndef DN_GRAPH_STORE_H

@@ -23,6 +23,7 @@ struct dn_ckpt_state { /* what a run needs besides tensors */
 	char data_list[512]; /* path of the training data */
 	int64_t data_length;
 	uint64_t data_hash;
+	char shuffle[16]; /* how the data are ordered, where it is not by epoch; "": it is, or an older version did not say */
 };
 
 /** dn_ckpt_bytes() - what this rank would write, and (rank-independent) the whole job */
@@ -41,6 +42,11 @@ DN_EXPORT int dn_ckpt_save(struct dn_net *net, const char *dir, const struct dn_
 
 struct dn_ckpt; /* an opened checkpoint: parsed and checked meta.json */
 
+struct dn_ckpt_file { /* what a layer uses of the file that its cfg names */
+	int layer;
+	uint64_t hash;
+};
+
 /* what meta.json says beside tensors */
 struct dn_ckpt_head {
 	struct dn_ckpt_state state;
@@ -48,6 +54,8 @@ struct dn_ckpt_head {
 	const char *optimizer;
 	int world, replicas, shards;
 	bool legacy_bn; /* by a flag: not in the cfg's text */
+	int n_files;	/* 0 also: an older version */
+	const struct dn_ckpt_file *files;
 };
 
 /** dn_ckpt_open() - @path is STEP's directory or its parent (then the newest published step, as dn_ckpt_newest()) */
@@ -103,10 +111,16 @@ struct dn_ckpt_folder {	 /* the published steps of a folder, as one run sees the
 	int n, n_others; /* of the run, of other runs */
 	int64_t last;	 /* the run's newest step, -1 = none */
 	int64_t others_first, others_last;
+	int n_unnamed;	     /* of n_others, from before there were ids: of any run, maybe of this one */
+	bool several;	     /* the others with an id are of more than one run */
+	int64_t newest;	     /* as dn_ckpt_newest(): what the folder stands for */
 	uint64_t newest_run; /* the largest id, 0 = none has one */
 };
 /** dn_ckpt_look() - a folder that is not there holds nothing */
 DN_EXPORT void dn_ckpt_look(const char *dir, uint64_t run, struct dn_ckpt_folder *out);
+/** dn_ckpt_sweep() - removes STEP.tmp that a killed save left, unless that is all there is of a step; *n grows by their number.
+ * Only for whoever holds the folder's run. A folder that is not there is fine */
+DN_EXPORT int dn_ckpt_sweep(const char *dir, int *n);
 /** dn_ckpt_new_run() - an id for a run that begins: time and chance, larger than all ids in @dir */
 DN_EXPORT uint64_t dn_ckpt_new_run(const char *dir);
 

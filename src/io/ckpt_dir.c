@@ -44,7 +44,7 @@ static int64_t leading_step(const char *name, const char **end)
 	return n ? step : -1;
 }
 
-int64_t ckpt_step_of(const char *name)
+static int64_t step_of(const char *name)
 {
 	const char *end;
 	int64_t step = leading_step(name, &end);
@@ -85,7 +85,7 @@ static void each_step(const char *dir, void (*fn)(void *arg, int64_t step, uint6
 	if (!d)
 		return;
 	while ((e = readdir(d))) {
-		int64_t step = ckpt_step_of(e->d_name);
+		int64_t step = step_of(e->d_name);
 
 		if (step >= 0 && ckpt_is_published(dir, e->d_name))
 			fn(arg, step, run_of(dir, e->d_name));
@@ -116,14 +116,16 @@ int64_t dn_ckpt_newest(const char *dir)
 
 struct look {
 	struct dn_ckpt_folder *f;
-	uint64_t run;
+	uint64_t run, other; /* the first other one that has an id */
 };
 
 static void see_folder(void *arg, int64_t step, uint64_t run)
 {
-	const struct look *l = arg;
+	struct look *l = arg;
 	struct dn_ckpt_folder *f = l->f;
 
+	if (run > f->newest_run || f->newest < 0 || (run == f->newest_run && step > f->newest))
+		f->newest = step;
 	if (run > f->newest_run)
 		f->newest_run = run;
 	if (run == l->run) {
@@ -134,13 +136,17 @@ static void see_folder(void *arg, int64_t step, uint64_t run)
 	f->others_first = !f->n_others || step < f->others_first ? step : f->others_first;
 	f->others_last = !f->n_others || step > f->others_last ? step : f->others_last;
 	f->n_others++;
+	f->n_unnamed += !run;
+	f->several |= run && l->other && run != l->other;
+	if (!l->other)
+		l->other = run;
 }
 
 void dn_ckpt_look(const char *dir, uint64_t run, struct dn_ckpt_folder *out)
 {
 	struct look l = { .run = run };
 
-	*out = (struct dn_ckpt_folder){ .last = -1, .others_first = -1, .others_last = -1 };
+	*out = (struct dn_ckpt_folder){ .last = -1, .others_first = -1, .others_last = -1, .newest = -1 };
 	l.f = out;
 	each_step(dir, see_folder, &l);
 }
@@ -232,6 +238,19 @@ int ckpt_publish(const char *dir, int64_t step, uint64_t run)
 	return err;
 }
 
+/* A save that was stopped where folders cannot change places leaves STEP.old, STEP.tmp or both, whole, and no STEP: whole ones
+ * without a STEP stay. */
+static bool is_rest_of_killed(const char *dir, const char *name)
+{
+	const char *end;
+	char step[32];
+
+	if (leading_step(name, &end) < 0 || strcmp(end, ".tmp"))
+		return false;
+	snprintf(step, sizeof(step), "%.*s", (int)(end - name), name);
+	return !ckpt_is_published(dir, name) || ckpt_is_published(dir, step);
+}
+
 static int newest_first(const void *a, const void *b)
 {
 	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -247,15 +266,32 @@ static int drop(const char *dir, const char *name)
 	return err ? err : dn_remove_tree(path);
 }
 
+int dn_ckpt_sweep(const char *dir, int *n)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	int err = 0;
+
+	if (!d)
+		return errno == ENOENT ? 0 : dn_fail(-errno, "%s: %s", dir, strerror(errno));
+	while (!err && (e = readdir(d)))
+		if (is_rest_of_killed(dir, e->d_name)) {
+			err = drop(dir, e->d_name);
+			*n += !err;
+		}
+	closedir(d);
+	return err;
+}
+
 /* published steps of @run in the open @d, newest first; everything that is none goes */
 static int list_steps(DIR *d, const char *dir, uint64_t run, int64_t **out, int *n_out)
 {
-	int64_t *steps = NULL;
+	int64_t *steps = NULL, *more;
 	struct dirent *e;
-	int n = 0, cap = 0, err = 0;
+	int n = 0, err = 0;
 
 	while (!err && (e = readdir(d))) {
-		int64_t step = ckpt_step_of(e->d_name);
+		int64_t step = step_of(e->d_name);
 
 		if (is_leftover(e->d_name) || (step >= 0 && !ckpt_is_published(dir, e->d_name))) {
 			err = drop(dir, e->d_name);
@@ -263,16 +299,12 @@ static int list_steps(DIR *d, const char *dir, uint64_t run, int64_t **out, int 
 		}
 		if (step < 0 || run_of(dir, e->d_name) != run)
 			continue;
-		if (n == cap) {
-			int64_t *more = dn_realloc(steps, (size_t)(2 * cap + 16) * sizeof(*steps));
-
-			if (!more) {
-				err = -ENOMEM;
-				break;
-			}
-			steps = more;
-			cap = 2 * cap + 16;
+		more = dn_grow(steps, n, sizeof(*steps));
+		if (!more) {
+			err = -ENOMEM;
+			break;
 		}
+		steps = more;
 		steps[n++] = step;
 	}
 	if (err) {

@@ -29,6 +29,7 @@ void dn_ckpt_close(struct dn_ckpt *c)
 	dn_free(c->file_bytes);
 	dn_free(c->cfg_text);
 	dn_free(c->optimizer);
+	dn_free(c->files);
 	dn_free(c->piece);
 	if (c->fd >= 0)
 		close(c->fd);

@@ -29,7 +29,7 @@ static int by_start(const void *a, const void *b)
 	return x->start < y->start ? -1 : x->start > y->start;
 }
 
-void ckpt_sort_intervals(struct dn_ckpt_interval *iv, int n)
+static void sort_intervals(struct dn_ckpt_interval *iv, int n)
 {
 	if (n > 1)
 		qsort(iv, (size_t)n, sizeof(*iv), by_start);
@@ -102,6 +102,14 @@ int dn_ckpt_meta(struct dn_buf *out, const struct dn_ckpt_head *h, int n, const 
 		err = dn_buf_printf(out, RUN_KEY "%016" PRIx64 "\"", h->state.run);
 	if (!err && h->legacy_bn)
 		err = dn_buf_printf(out, ",\"legacy_bn\":true");
+	for (int i = 0; i < h->n_files && !err; i++)
+		err = dn_buf_printf(out, "%s{\"layer\":%d,\"xxh64\":\"%016" PRIx64 "\"}%s", i ? "," : ",\"files\":[",
+				    h->files[i].layer, h->files[i].hash, i + 1 == h->n_files ? "]" : "");
+	if (!err && *h->state.shuffle) {
+		err = dn_buf_printf(out, ",\"shuffle\":");
+		if (!err)
+			err = dn_json_text(out, h->state.shuffle);
+	}
 	if (!err)
 		err = dn_buf_printf(out,
 				    ",\"world\":%d,\"mesh\":{\"replicas\":%d,\"shards\":%d},%s,\"check\":\"%016" PRIx64
@@ -234,11 +242,41 @@ static int parse_mesh(struct dn_ckpt *c, const cJSON *root)
 	return 0;
 }
 
+static int parse_files(struct dn_ckpt *c, const cJSON *root)
+{
+	const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "files");
+	const cJSON *e;
+
+	if (!list)
+		return 0;
+	if (!cJSON_IsArray(list))
+		return bad_field(c, NULL, "files", "a list");
+	c->files = dn_calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(*c->files));
+	if (!c->files)
+		return -ENOMEM;
+	c->head.files = c->files;
+	cJSON_ArrayForEach(e, list)
+	{
+		struct dn_ckpt_file *f = &c->files[c->head.n_files];
+		int64_t layer;
+		int err = cJSON_IsObject(e) ? get_int(c, NULL, e, "layer", 0, INT32_MAX, &layer)
+					    : bad(c, NULL, "an entry of \"files\" is not an object");
+
+		if (!err)
+			err = get_hash(c, NULL, e, "xxh64", &f->hash);
+		if (err)
+			return err;
+		f->layer = (int)layer;
+		c->head.n_files++;
+	}
+	return 0;
+}
+
 static int parse_head(struct dn_ckpt *c, const cJSON *root)
 {
 	struct dn_ckpt_state *s = &c->head.state;
 	const cJSON *data = cJSON_GetObjectItemCaseSensitive(root, "data");
-	const char *cfg = "", *optimizer = "", *list = "";
+	const char *cfg = "", *optimizer = "", *list = "", *shuffle = "";
 	int64_t v;
 	int err;
 
@@ -268,6 +306,10 @@ static int parse_head(struct dn_ckpt *c, const cJSON *root)
 		err = get_hash(c, NULL, root, "run", &s->run);
 	c->head.legacy_bn = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "legacy_bn"));
 	if (!err)
+		err = parse_files(c, root);
+	if (!err && cJSON_GetObjectItemCaseSensitive(root, "shuffle"))
+		err = get_text(c, NULL, root, "shuffle", &shuffle);
+	if (!err)
 		err = get_text(c, NULL, data, "list", &list);
 	if (!err)
 		err = get_text(c, NULL, root, "optimizer", &optimizer);
@@ -278,6 +320,9 @@ static int parse_head(struct dn_ckpt *c, const cJSON *root)
 	if (strlen(list) >= sizeof(s->data_list))
 		return bad(c, NULL, "\"list\" is too long");
 	strcpy(s->data_list, list);
+	if (strlen(shuffle) >= sizeof(s->shuffle))
+		return bad(c, NULL, "\"shuffle\" is too long");
+	strcpy(s->shuffle, shuffle);
 	c->cfg_text = dn_strdup(cfg);
 	c->optimizer = dn_strdup(optimizer);
 	if (!c->cfg_text || !c->optimizer)
@@ -388,7 +433,7 @@ static int parse_intervals(struct dn_ckpt *c, struct dn_ckpt_tensor *t, const cJ
 			return err;
 		t->n_intervals++;
 	}
-	ckpt_sort_intervals(t->intervals, n);
+	sort_intervals(t->intervals, n);
 	for (int i = 1; i < n; i++) {
 		const struct dn_ckpt_interval *a = &t->intervals[i - 1], *b = &t->intervals[i];
 		int64_t end = a->start + a->length;

@@ -12,7 +12,8 @@
 struct dn_ckpt {
 	char dir[CKPT_PATH_MAX];
 	struct dn_ckpt_head head;
-	char *cfg_text, *optimizer; /* what head points at */
+	char *cfg_text, *optimizer; /* what head points at, */
+	struct dn_ckpt_file *files; /* and this */
 	int n_tensors;
 	struct dn_ckpt_tensor *tensors; /* by name, ascending */
 	int n_files;			/* rank files seen in intervals */
@@ -23,11 +24,8 @@ struct dn_ckpt {
 
 /* ckpt_meta.c: fills @c (its dir is set) from @text */
 int ckpt_meta_parse(struct dn_ckpt *c, const char *text, size_t n);
-void ckpt_sort_intervals(struct dn_ckpt_interval *iv, int n);
 /* ckpt_dir.c */
 int ckpt_path(char out[CKPT_PATH_MAX], const char *fmt, ...) DN_PRINTF(2, 3);
-/** ckpt_step_of() - the step that a folder's name says, -1 when it is none */
-int64_t ckpt_step_of(const char *name);
 bool ckpt_is_published(const char *dir, const char *name);
 /** ckpt_publish() - DIR/STEP.tmp becomes DIR/STEP, in place of an earlier one of @run; one of another run becomes STEP.RUN */
 int ckpt_publish(const char *dir, int64_t step, uint64_t run);

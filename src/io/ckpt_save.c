@@ -29,9 +29,9 @@ struct list { /* what this rank writes */
 	struct dn_net *net;
 	int n_states;
 	int32_t tensor; /* being collected */
-	int n, cap;
-	struct record *records; /* [cap] */
-	int64_t bytes;		/* of this rank's file */
+	int n;
+	struct record *records;
+	int64_t bytes; /* of this rank's file */
 };
 
 static void list_fini(struct list *l)
@@ -39,30 +39,17 @@ static void list_fini(struct list *l)
 	dn_free(l->records);
 }
 
-static int grow(struct list *l)
-{
-	int cap = 2 * l->cap + 64;
-	struct record *records = dn_realloc(l->records, (size_t)cap * sizeof(*records));
-
-	if (!records)
-		return -ENOMEM;
-	l->records = records;
-	l->cap = cap;
-	return 0;
-}
-
 static int collect(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
 {
 	struct list *l = arg;
-	int err;
+	struct record *records;
 
 	if (n == 0)
 		return 0;
-	if (l->n == l->cap) {
-		err = grow(l);
-		if (err)
-			return err;
-	}
+	records = dn_grow(l->records, l->n, sizeof(*records));
+	if (!records)
+		return -ENOMEM;
+	l->records = records;
 	l->bytes = (l->bytes + CKPT_ALIGN - 1) / CKPT_ALIGN * CKPT_ALIGN;
 	l->records[l->n++] = (struct record){ l->tensor, 0, at, n, l->bytes, 0 };
 	l->bytes += n * (int64_t)sizeof(float);
@@ -354,13 +341,23 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 	};
 	struct dn_ckpt_tensor *tensors;
 	struct dn_buf text = { 0 };
+	struct dn_ckpt_file *files;
 	char path[CKPT_PATH_MAX];
 	struct dn_out o;
 	int n_tensors = 0, err;
 
-	tensors = dn_calloc((size_t)carries_at(l) + (size_t)net->n_carries, sizeof(*tensors));
-	if (!tensors)
+	files = dn_calloc((size_t)net->n_layers, sizeof(*files));
+	if (!files)
 		return -ENOMEM;
+	for (int i = 0; i < net->n_layers; i++)
+		if (net->layers[i].file_hash)
+			files[head.n_files++] = (struct dn_ckpt_file){ i, net->layers[i].file_hash };
+	head.files = files;
+	tensors = dn_calloc((size_t)carries_at(l) + (size_t)net->n_carries, sizeof(*tensors));
+	if (!tensors) {
+		dn_free(files);
+		return -ENOMEM;
+	}
 	net->store.ops->report(net->store.self, &report);
 	head.replicas = report.replicas;
 	head.shards = g->world / report.replicas;
@@ -384,6 +381,7 @@ static int write_meta(const struct list *l, const char *tmp, const struct dn_ckp
 		dn_free(tensors[i].intervals);
 	}
 	dn_free(tensors);
+	dn_free(files);
 	dn_buf_fini(&text);
 	return err;
 }

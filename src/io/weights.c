@@ -201,26 +201,91 @@ static uint64_t seen_of(const struct reader *r, int width)
 	return wide;
 }
 
-/* 32-bit builds wrote 4 bytes under versions that mean 8, some tools the other way round: take the width that makes the
- * sizes meet, the version's first. Where none does, or no net tells the sizes (@net NULL), it is the version's unless no
- * run sees that many images. */
-static int choose_width(const struct reader *r, const struct dn_net *net)
+/* Does the file, with a count of @width bytes, end behind a layer of @net? */
+static bool fits(const struct reader *r, const struct dn_net *net, int width, int64_t *floats, int64_t *wanted)
 {
-	int width[2], n_layers;
-	int64_t wanted;
+	int64_t rest = r->info.file_bytes - VERSION_BYTES - width;
+	int n_layers;
+	enum fit f;
 
-	width[0] = seen_bytes_of(&r->info.header);
-	width[1] = 12 - width[0];
-	for (enum fit f = FIT_WHOLE; net && f <= FIT_BOUNDARY; f++)
-		for (int i = 0; i < 2; i++) {
-			int64_t rest = r->info.file_bytes - VERSION_BYTES - width[i];
+	*floats = rest / (int64_t)sizeof(float);
+	f = fit_layers(net, *floats, net->n_layers, &n_layers, wanted);
+	return rest >= 0 && rest % (int64_t)sizeof(float) == 0 && (f == FIT_WHOLE || f == FIT_BOUNDARY);
+}
 
-			if (rest < 0 || rest % (int64_t)sizeof(float))
-				continue;
-			if (fit_layers(net, rest / (int64_t)sizeof(float), net->n_layers, &n_layers, &wanted) == f)
-				return width[i];
-		}
-	return r->info.file_bytes < VERSION_BYTES + width[0] || seen_of(r, width[0]) >= SEEN_LIKELY ? width[1] : width[0];
+static float first_value(const struct reader *r)
+{
+	float x;
+
+	memcpy(&x, r->head + VERSION_BYTES + 4, sizeof(x));
+	return x;
+}
+
+/* The other width fits, but nothing says that it is that rather than a file that was cut. */
+static int refuse_cut(const struct reader *r, int64_t floats, int64_t wanted)
+{
+	const struct dn_weights_header *h = &r->info.header;
+
+	return dn_fail(
+		-EINVAL,
+		"%s: has two readings. As version %d.%d means it, %llu images counted in 64 bits, it holds %lld values and the "
+		"net's layers take %lld: it was cut. Counted in 32 bits, %llu images, the sizes meet, and the first value is "
+		"%g: of a program that wrote so the version is 0.1, byte 4 is 1 then",
+		r->path, h->major, h->minor, (unsigned long long)seen_of(r, 8), (long long)floats, (long long)wanted,
+		(unsigned long long)seen_of(r, 4), (double)first_value(r));
+}
+
+static int refuse_count(const struct reader *r, int64_t floats, int64_t wanted)
+{
+	const struct dn_weights_header *h = &r->info.header;
+
+	return dn_fail(
+		-EINVAL,
+		"%s: has two readings. As version %d.%d means it, counted in 64 bits, the sizes meet, but the header says %llu "
+		"images seen, and no run sees that many. Counted in 32 bits, %llu images, it holds %lld values, and the net's "
+		"layers take %lld: damaged",
+		r->path, h->major, h->minor, (unsigned long long)seen_of(r, 8), (unsigned long long)seen_of(r, 4),
+		(long long)floats, (long long)wanted);
+}
+
+static int refuse_without_net(const struct reader *r)
+{
+	const struct dn_weights_header *h = &r->info.header;
+
+	return dn_fail(
+		-EINVAL,
+		"%s: has two readings. As version %d.%d means it, %llu images are counted in 32 bits and the first value is "
+		"%g; counted in 64 bits, as some programs wrote, they are %llu: a cfg tells by the sizes which it is",
+		r->path, h->major, h->minor, (unsigned long long)seen_of(r, 4), (double)first_value(r),
+		(unsigned long long)seen_of(r, 8));
+}
+
+/*
+ * 32-bit builds wrote 4 bytes under versions that mean 8, some tools the other way round. What is possible follows from the header
+ * alone: a number above 0 behind a count of 32 bits makes one of 64 that no run sees. Of what is possible the version's width is
+ * taken, the other one where only with that the sizes meet. But a whole file of 64 bits that lost its last 4 bytes has the size of
+ * one of 32: where the count may be one of 64 and the version says so, that is no reason. Without a net (NULL) the version decides,
+ * if nothing else is possible or nothing else could come of any net.
+ */
+static int choose_width(const struct reader *r, const struct dn_net *net, int *out)
+{
+	const int version = seen_bytes_of(&r->info.header);
+	const bool can8 = r->info.file_bytes >= VERSION_BYTES + 8 && seen_of(r, 8) < SEEN_LIKELY;
+	int64_t floats[2] = { 0 }, wanted = 0;
+	bool fits4, fits8;
+
+	*out = version == 8 && can8 ? 8 : 4;
+	if (!net)
+		return version == 4 && can8 ? refuse_without_net(r) : 0;
+	fits4 = fits(r, net, 4, &floats[0], &wanted);
+	fits8 = fits(r, net, 8, &floats[1], &wanted);
+	if (version == 8 && can8 && !fits8 && fits4)
+		return refuse_cut(r, floats[1], wanted);
+	if (version == 8 && !can8 && fits8 && !fits4 && seen_of(r, 8) < SEEN_LIMIT)
+		return refuse_count(r, floats[0], wanted);
+	if (fits8 && !fits4 && (version == 8 || can8))
+		*out = 8; /* a count past all limits is told by header_seen() */
+	return 0;
 }
 
 static int refuse_size(const struct reader *r, const struct dn_net *net, enum fit f)
@@ -263,11 +328,13 @@ static int match(struct reader *r, const struct dn_net *net, int cutoff, bool al
 	struct dn_weights_info *in = &r->info;
 	int limit = cutoff < 0 || cutoff > net->n_layers ? net->n_layers : cutoff;
 	enum fit f;
-	int err;
+	int width = 0, err;
 
 	err = check_numload(net, r->path);
 	if (!err)
-		err = header_seen(r, choose_width(r, net));
+		err = choose_width(r, net, &width);
+	if (!err)
+		err = header_seen(r, width);
 	if (err)
 		return err;
 	in->n_layers = net->n_layers;
@@ -530,11 +597,13 @@ int dn_weights_check(const struct dn_net *net, const char *path, bool allow_part
 int dn_weights_info_read(const char *path, struct dn_weights_info *info)
 {
 	struct reader r;
-	int err;
+	int width = 0, err;
 
 	err = reader_init(&r, path);
 	if (!err)
-		err = header_seen(&r, choose_width(&r, NULL));
+		err = choose_width(&r, NULL, &width);
+	if (!err)
+		err = header_seen(&r, width);
 	if (!err)
 		*info = r.info;
 	reader_fini(&r);

@@ -1,4 +1,4 @@
-/* Darknet .weights files over any store: every rank reads its own ranges, rank 0 writes a stream.
+/* Darknet .weights files over any store: every rank reads its own intervals, rank 0 writes a stream.
  * Rules: docs/formats.md.
  */
 #ifndef DN_IO_WEIGHTS_H

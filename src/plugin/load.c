@@ -184,24 +184,21 @@ bool dn_plugin_exists(const char *name)
 }
 
 struct names {
-	int n, cap;
+	int n;
 	char **name;
 };
 
 static int names_add(struct names *s, const char *name)
 {
+	char **grown;
+
 	for (int i = 0; i < s->n; i++)
 		if (!strcmp(s->name[i], name))
 			return 0;
-	if (s->n == s->cap) {
-		int cap = s->cap ? 2 * s->cap : 8;
-		char **grown = dn_realloc(s->name, (size_t)cap * sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		s->name = grown;
-		s->cap = cap;
-	}
+	grown = dn_grow(s->name, s->n, sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	s->name = grown;
 	s->name[s->n] = dn_strdup(name);
 	if (!s->name[s->n])
 		return -ENOMEM;

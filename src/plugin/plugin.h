@@ -18,7 +18,12 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
+#include "data/lines.h"
+#include "data/loader.h"
+#include "data/npy.h"
+#include "data/order.h"
 #include "graph/net.h"
 #include "io/ckpt.h"
 #include "io/json.h"
@@ -26,7 +31,7 @@
 #include "io/weights.h"
 #include "plugin/headers.h"
 #include "plugin/verb.h"
-#include "train/local.h"
+#include "train/whole_store.h"
 #include "train/loop.h"
 #include "train/metric.h"
 #include "train/optim.h"
@@ -56,7 +61,7 @@ struct dn_run {		  /* a command that runs a net, as the core knows it */
 	bool train;
 	struct dn_device *dev; /* set between init and net_ready */
 	struct dn_net *net;    /* set before net_ready */
-	bool load_rank0; /* of the plugin's init: rank 0 reads weights files and sends; else every rank reads its own ranges */
+	bool load_rank0; /* of the plugin's init: rank 0 reads weights files and sends; else every rank reads its own intervals */
 };
 
 struct dn_plugin {

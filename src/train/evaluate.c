@@ -15,10 +15,10 @@ struct eval {
 	dn_record_fn fn;
 	void *arg;
 	bool gather;	    /* somebody listens */
-	float *x, *t;	    /* [local, inputs], [local, truths] */
-	float **y;	    /* [n_outputs][local, outputs] of the last pass */
+	float *x, *t;	    /* [local_batch, inputs], [local_batch, truths] */
+	float **y;	    /* [n_outputs][local_batch, outputs] of the last pass */
 	const float **y_of; /* [n_outputs] of one image */
-	int64_t *cls;	    /* [local] */
+	int64_t *cls;	    /* [local_batch] */
 	double loss;	    /* of the last pass */
 	int64_t nonfinite;  /* images with a NaN or infinite output */
 	int err;	    /* of this rank's images; all ranks hear of it at the next agreement */
@@ -35,7 +35,7 @@ static int64_t real_images(const struct eval *v, int64_t first)
 {
 	int64_t n = v->e.data->n - first;
 
-	return n < 0 ? 0 : n < v->e.net->local ? n : v->e.net->local;
+	return n < 0 ? 0 : n < v->e.net->local_batch ? n : v->e.net->local_batch;
 }
 
 /* Samples [first, first + local) of the list, places past its end filled with the last one; the pass over it. */
@@ -46,7 +46,7 @@ static int run_batch(struct eval *v, int64_t first)
 	const struct dn_pass pass = { .input = v->x, .truth = v->t };
 	int err = v->err ? v->err : dn_net_input_wait(net);
 
-	for (int64_t i = 0; i < net->local && !err; i++) {
+	for (int64_t i = 0; i < net->local_batch && !err; i++) {
 		int64_t at = first + i < data->n ? first + i : data->n - 1;
 
 		err = data->get(data, at, NULL, v->x + i * net->inputs, v->t ? v->t + i * net->truths : NULL,
@@ -58,7 +58,7 @@ static int run_batch(struct eval *v, int64_t first)
 	if (!err)
 		err = dn_net_loss(net, &pass, &v->loss);
 	for (int k = 0; k < net->n_outputs && !err; k++)
-		err = dn_layer_read(output(net, k), 0, net->local, v->y[k]);
+		err = dn_layer_read(output(net, k), 0, net->local_batch, v->y[k]);
 	return err;
 }
 
@@ -149,7 +149,7 @@ static int uncount_copies(struct eval *v, int64_t copies)
 	int err = run_batch(v, v->e.data->n - 1);
 
 	if (!err && copies)
-		v->e.loss -= v->loss * ((double)copies / (double)v->e.net->local);
+		v->e.loss -= v->loss * ((double)copies / (double)v->e.net->local_batch);
 	return err;
 }
 
@@ -161,14 +161,14 @@ static int run_all(struct eval *v)
 	int err = dn_net_forget(net, DN_INFER);
 
 	for (int64_t at = 0; at < v->e.data->n && !err; at += net->microbatch) {
-		int64_t first = at + g->rank * net->local, n = real_images(v, first);
+		int64_t first = at + g->rank * net->local_batch, n = real_images(v, first);
 
 		err = run_batch(v, first);
 		if (err)
 			break;
 		if (v->t)
 			v->e.loss += v->loss;
-		copies += net->local - n;
+		copies += net->local_batch - n;
 		see_images(v, first, n);
 		if (v->gather && g->world > 1)
 			err = tell_gathered(v, at);
@@ -193,7 +193,8 @@ static int alloc_outputs(struct eval *v)
 		return -ENOMEM;
 	for (int k = 0; k < net->n_outputs && !err; k++)
 		err = net->dev->be->alloc_host(net->dev, DN_MEM_HOST,
-					       sizeof(float) * (size_t)(net->local * output(net, k)->outputs), (void **)&v->y[k]);
+					       sizeof(float) * (size_t)(net->local_batch * output(net, k)->outputs),
+					       (void **)&v->y[k]);
 	return err;
 }
 
@@ -204,9 +205,9 @@ static int eval_alloc(struct eval *v)
 	size_t x, t;
 	int err;
 
-	err = dn_mul_size((size_t)net->local, (size_t)net->inputs * sizeof(float), &x);
+	err = dn_mul_size((size_t)net->local_batch, (size_t)net->inputs * sizeof(float), &x);
 	if (!err)
-		err = dn_mul_size((size_t)net->local, (size_t)net->truths * sizeof(float), &t);
+		err = dn_mul_size((size_t)net->local_batch, (size_t)net->truths * sizeof(float), &t);
 	if (!err)
 		err = be->alloc_host(net->dev, DN_MEM_HOST, x, (void **)&v->x);
 	if (!err && v->e.data->has_truth && net->truths > 0)
@@ -215,7 +216,7 @@ static int eval_alloc(struct eval *v)
 		err = alloc_outputs(v);
 	if (err)
 		return err;
-	v->cls = dn_calloc((size_t)net->local, sizeof(*v->cls));
+	v->cls = dn_calloc((size_t)net->local_batch, sizeof(*v->cls));
 	v->sizes = dn_calloc((size_t)v->e.group->world, sizeof(*v->sizes));
 	v->e.own = v->task->own_bytes ? dn_zalloc(v->task->own_bytes) : NULL;
 	if (!v->cls || !v->sizes || (v->task->own_bytes && !v->e.own))

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "data/datafile.h"
 #include "io/weights.h"
 #include "train/loop_priv.h"
 
@@ -175,26 +176,48 @@ static int draw_run(struct dn_loop *l)
 	return err;
 }
 
+static const char *whose(const struct dn_loop *l, const struct dn_ckpt_folder *f)
+{
+	if (f->n_unnamed == f->n_others)
+		return l->resume ? "from before runs had ids, maybe its own" : "from before runs had ids";
+	return f->several || f->n_unnamed ? "of other runs" : "of another run";
+}
+
 /* Checkpoints that this run has not made, and will not touch. Rank 0. */
 static void tell_folder(const struct dn_loop *l)
 {
 	struct dn_ckpt_folder f;
-	char steps[64];
+	char steps[64], more[LOOP_PATH_MAX + 100] = "";
 
 	dn_ckpt_look(l->ckpt_dir, l->run, &f);
 	snprintf(steps, sizeof(steps), f.n_others > 1 ? "steps %" PRId64 " to %" PRId64 : "step %" PRId64, f.others_first,
 		 f.others_last);
+	if (!l->resume) /* the step: the folder alone stands for the run that begins now, once that has saved */
+		snprintf(more, sizeof(more), "; -resume %s/%" PRId64 " would go on from the last of the newest run", l->ckpt_dir,
+			 f.newest);
 	if (f.n_others)
-		dn_warn("%s: holds %d finished checkpoint%s of another run (%s); this run %s never removes them, and renames one to "
-			"STEP.RUN when it saves the same step%s%s%s",
-			l->ckpt_dir, f.n_others, f.n_others > 1 ? "s" : "", steps,
-			l->resume ? "goes on beside them," : "starts anew beside them,", l->resume ? "" : "; -resume ",
-			l->resume ? "" : l->ckpt_dir, l->resume ? "" : " would continue the other");
+		dn_warn("%s: holds %d finished checkpoint%s %s (%s); this run %s never removes them, and renames one to "
+			"STEP.RUN when it saves the same step%s",
+			l->ckpt_dir, f.n_others, f.n_others > 1 ? "s" : "", whose(l, &f), steps,
+			l->resume ? "goes on beside them," : "starts anew beside them,", more);
 	if (f.last > dn_loop_batch_number(l))
 		dn_warn("%s: holds later checkpoints of this run (up to step %" PRId64
 			"): until this run is past them, -resume %s "
 			"takes the last of them",
 			l->ckpt_dir, f.last, l->ckpt_dir);
+}
+
+/* Nothing tells two nets' checkpoints in one folder apart but this: whoever starts anew chooses other files. */
+static int refuse_another_net(const struct dn_loop *l)
+{
+	int err = dn_ckpt_refuse(l->ckpt_dir, l->net);
+
+	if (!err || err == -ENOMEM)
+		return err;
+	return dn_fail(err,
+		       "%s; a new run beside them needs files of its own: give it another -backup than %s, rename its cfg, "
+		       "whose name is that of the files, or move %s away (neither -clear nor -force starts over it)",
+		       dn_message(), l->backup, l->ckpt_dir);
 }
 
 static int prepare_files(struct dn_loop *l)
@@ -209,7 +232,7 @@ static int prepare_files(struct dn_loop *l)
 	if (!err && first)
 		err = lock_take(&l->lock, l->backup, l->base, LOCK_BY_KERNEL);
 	if (!err && first && !l->resume) /* a resumed run is compared with the checkpoint that it asks for */
-		err = dn_ckpt_refuse(l->ckpt_dir, l->net);
+		err = refuse_another_net(l);
 	err = dn_group_agree(&l->g, err, "backup folder");
 	if (!err)
 		err = draw_run(l);
@@ -217,8 +240,10 @@ static int prepare_files(struct dn_loop *l)
 		err = dn_loop_resume(l, l->resume);
 	if (err)
 		return err;
-	if (first)
+	if (first) {
+		loop_sweep(l);
 		tell_folder(l);
+	}
 	err = dn_group_agree(&l->g, check_space(l), "backup folder");
 	if (err)
 		return err;
@@ -329,6 +354,26 @@ static int compare_state(const struct dn_loop *l, const char *path, const struct
 	return err;
 }
 
+/* What a resume may change and what changes the results all the same: statistics of batch normalisation are of a microbatch,
+ * and each order has its own samples. Rank 0. */
+static void tell_changes(const struct dn_loop *l, const char *path, const struct dn_ckpt_state *s)
+{
+	const char *there = *s->shuffle ? s->shuffle : dn_shuffle_name(DN_SHUFFLE_EPOCH);
+	const char *here = dn_shuffle_name(l->c.shuffle);
+	bool split = s->subdivisions != l->net->subdivisions, order = strcmp(there, here) != 0;
+	char text[2][160] = { "", "" };
+
+	if (split)
+		snprintf(text[0], sizeof(text[0]), "subdivisions %" PRId64 " (saved with %" PRId64 ")", l->net->subdivisions,
+			 s->subdivisions);
+	if (order)
+		snprintf(text[1], sizeof(text[1]), "%sshuffle %s (saved with %s%s)", split ? " and " : "", here, there,
+			 *s->shuffle ? "" : ", or by a version that did not say");
+	if (split || order)
+		dn_warn("%s: this run has %s%s: it will not give the results of a run that was never stopped", path, text[0],
+			text[1]);
+}
+
 struct net_difference {
 	const struct dn_loop *l;
 	int n;
@@ -391,6 +436,8 @@ int dn_loop_resume(struct dn_loop *l, const char *path)
 		err = compare_state(l, dn_ckpt_dir(c), dn_ckpt_state_of(c));
 	if (!err)
 		err = dn_ckpt_load(c, l->net);
+	if (!err && l->g.rank == 0)
+		tell_changes(l, dn_ckpt_dir(c), dn_ckpt_state_of(c));
 	err = dn_group_agree(&l->g, err, "resuming");
 	if (!err) {
 		dn_loop_set_seen(l, dn_ckpt_state_of(c)->seen);
@@ -447,7 +494,7 @@ static struct dn_pass pass_of(const struct dn_loop *l, int64_t update, int64_t m
 		.phase = DN_TRAIN,
 		.input = x,
 		.truth = t,
-		.first_image = (uint64_t)((update - 1) * net->batch + m * net->microbatch + l->g.rank * net->local),
+		.first_image = (uint64_t)((update - 1) * net->batch + m * net->microbatch + l->g.rank * net->local_batch),
 		.micro = m,
 	};
 }
@@ -593,8 +640,8 @@ static int bad_block(struct dn_loop *l, int64_t update, int64_t m, int bad_rank,
 {
 	struct dn_net *net = l->net;
 	const struct dn_backend *be = net->dev->be;
-	const size_t x_bytes = sizeof(float) * (size_t)(net->local * net->inputs);
-	const size_t t_bytes = sizeof(float) * (size_t)(net->local * net->truths);
+	const size_t x_bytes = sizeof(float) * (size_t)(net->local_batch * net->inputs);
+	const size_t t_bytes = sizeof(float) * (size_t)(net->local_batch * net->truths);
 	struct dn_pass pass;
 	float *x = NULL, *t = NULL;
 	double found = 0, loss;

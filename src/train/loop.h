@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include "base/group.h"
 #include "base/option.h"
-#include "data/data.h"
+#include "data/dataset.h"
+#include "data/loader.h"
 #include "graph/net.h"
 #include "train/task.h"
 #ifdef __cplusplus

@@ -43,4 +43,6 @@ int loop_check_sizes(struct dn_loop *l);
 /** loop_base_size() - the net at the cfg's size until the next update */
 int loop_base_size(struct dn_loop *l);
 bool loop_saves(const struct dn_loop *l);
+/** loop_sweep() - removes what killed runs of this BASE were writing; what cannot be removed is warned of */
+void loop_sweep(const struct dn_loop *l);
 #endif

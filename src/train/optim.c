@@ -1,4 +1,4 @@
-/* Update rules over ranges: the one place where an optimizer is written. */
+/* Update rules over intervals of params: the one place where an optimizer is written. */
 #include "train/optim.h"
 
 #include <errno.h>

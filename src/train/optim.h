@@ -1,4 +1,4 @@
-/* Update rules over ranges: the one place where an optimizer is written. */
+/* Update rules over intervals of params: the one place where an optimizer is written. */
 #ifndef DN_TRAIN_OPTIM_H
 #define DN_TRAIN_OPTIM_H
 #include "graph/net.h"

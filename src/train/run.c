@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "data/datafile.h"
 #include "io/weights.h"
 #include "train/loop_priv.h"
 #include "train/task.h"
@@ -56,6 +57,8 @@ static int save_ckpt(struct dn_loop *l)
 	int err;
 
 	snprintf(s.data_list, sizeof(s.data_list), "%s", l->train->path);
+	if (l->c.shuffle != DN_SHUFFLE_EPOCH)
+		snprintf(s.shuffle, sizeof(s.shuffle), "%s", dn_shuffle_name(l->c.shuffle));
 	snprintf(path, sizeof(path), "%s/%" PRId64, l->ckpt_dir, s.step);
 	err = dn_ckpt_save(l->net, l->ckpt_dir, &s, l->c.keep, &l->g, &bytes);
 	l->last_save_ns = dn_now_ns();

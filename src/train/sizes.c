@@ -43,7 +43,7 @@ int dn_loop_input_bytes(const struct dn_net *net, size_t *out)
 
 	if (dn_loop_sizes(net, 0, &r))
 		inputs = net->c * dn_resize_max(&r) * dn_resize_max(&r);
-	return dn_loader_bytes(net->local, inputs, net->truths, out);
+	return dn_loader_bytes(net->local_batch, inputs, net->truths, out);
 }
 
 int loop_base_size(struct dn_loop *l)

@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include "base/group.h"
 #include "base/text.h"
-#include "data/data.h"
+#include "data/dataset.h"
+#include "data/loader.h"
 #include "graph/net.h"
 #ifdef __cplusplus
 extern "C" {

@@ -19,7 +19,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "io/weights.h"
-#include "train/local.h"
+#include "train/whole_store.h"
 
 #define SQUARE 1536 /* side of the matrices */
 #define RUNS_MAX 99
@@ -139,7 +139,7 @@ static void build(struct bench *b)
 	copy_cfg(b);
 	must(dn_cfg_read(&b->cfg, b->cfg_copy, false), "cfg");
 	must(dn_net_build(&b->net, b->cfg, b->dev, &o), "net");
-	must(dn_local_attach(b->net), "store");
+	must(dn_whole_attach(b->net), "store");
 	must(dn_net_alloc(b->net), "net");
 	must(b->net->store.ops->alloc(b->net->store.self, b->net), "store");
 	must(dn_net_init_values(b->net), "values");
@@ -148,11 +148,11 @@ static void build(struct bench *b)
 		if (strstr(b->net->params[i]->name, "rolling_variance"))
 			must(b->net->store.ops->each(b->net->store.self, b->net->params[i], DN_VALUE, DN_WRITE, fill_one, NULL),
 			     "values");
-	b->x = numbers(b->net->local * b->net->inputs);
-	b->t = dn_calloc((size_t)(b->net->local * b->net->truths + 1), sizeof(float));
+	b->x = numbers(b->net->local_batch * b->net->inputs);
+	b->t = dn_calloc((size_t)(b->net->local_batch * b->net->truths + 1), sizeof(float));
 	if (!b->t)
 		die("memory");
-	for (int64_t i = 0; i < b->net->local && b->net->truths; i++)
+	for (int64_t i = 0; i < b->net->local_batch && b->net->truths; i++)
 		b->t[i * b->net->truths + i % b->net->truths] = 1;
 }
 
@@ -226,7 +226,7 @@ static double time_ours(struct bench *b)
 static void race(struct bench *b)
 {
 	double sgemm[RUNS_MAX], ours[RUNS_MAX], peer[RUNS_MAX], g, o;
-	double flops = (double)b->net->flops * (double)b->net->local * (b->train ? 3 : 1);
+	double flops = (double)b->net->flops * (double)b->net->local_batch * (b->train ? 3 : 1);
 
 	b->a = numbers((int64_t)SQUARE * SQUARE);
 	b->b = numbers((int64_t)SQUARE * SQUARE);
@@ -252,7 +252,7 @@ static void race(struct bench *b)
 	o = median(ours, b->runs);
 	printf("bench: %s net=%s size=%lld batch=%lld threads=%d seconds=%.5f gflops=%.1f sgemm_gflops=%.1f of_sgemm=%.3f",
 	       b->verb, strrchr(b->path, '/') ? strrchr(b->path, '/') + 1 : b->path, (long long)b->net->w,
-	       (long long)b->net->local, b->threads, o, flops / o * 1e-9, g, flops / o * 1e-9 / g);
+	       (long long)b->net->local_batch, b->threads, o, flops / o * 1e-9, g, flops / o * 1e-9 / g);
 	if (b->peer) {
 		double p = median(peer, b->runs);
 
@@ -387,7 +387,7 @@ static void profile(struct bench *b)
 	for (int i = 0; i < net->n_layers; i++) {
 		struct dn_layer *l = &net->layers[i];
 		double f = layer_time[0][i] / b->runs, w = layer_time[1][i] / b->runs,
-		       flops = (double)l->flops * (double)l->batch * 1e-9;
+		       flops = (double)l->flops * (double)l->local_batch * 1e-9;
 
 		printf("%3d %-14s %10.3f %10.1f %10.3f %10.1f\n", i, ops[i].name, f * 1e3, f > 0 ? flops / f : 0, w * 1e3,
 		       w > 0 ? 2 * flops / w : 0);

@@ -261,4 +261,35 @@ run 0 train "$tmp/later.data" "$cfg" -threads 1
 has err "^warning: $tmp/later.data:4: valid=$tmp/nobody.npy: cannot read: No such file .*; valid wants it$" 1
 run 1 classifier valid "$tmp/later.data" "$cfg" "$tmp/w"
 
+# --- faults of what valid will want are refused before the first step, with file and key ---
+data bad.data chw.npy
+refused() { # refused SED TEXT
+	data bad.data chw.npy
+	sed -i "$1" "$tmp/bad.data"
+	rm -f "$tmp/b/"*
+	run 1 train "$tmp/bad.data" "$cfg" -threads 1
+	has err "^darknet: $tmp/bad.data:4: valid=.* cannot be evaluated: .*$2" 1
+	cases=$((cases + 1))
+	[ -z "$(ls "$tmp/b")" ] || fail "refused too late: $(ls "$tmp/b")"
+	run 1 train "$tmp/bad.data" "$cfg" -threads 1 -valid 1
+	has err "^darknet: $tmp/bad.data:4: valid=.* cannot be evaluated: .*$2" 1
+}
+refused '/^valid_truth=/d' "there is no valid_truth= line, which names the classes or targets of valid=$tmp/chw.npy"
+refused "s#^valid=.*#valid=$tmp/hwc.npy#" 'hwc\.npy: '
+python3 -c 'import sys; d = open(sys.argv[1], "rb").read(); h = 10 + d[8] + 256 * d[9]
+n = int(d[10:h].decode().split("(")[1].split(",")[0]); m = b"(%d," % (n - 1)
+e = d[:10] + d[10:h].replace(b"(%d," % n, m).rstrip().ljust(h - 11) + b"\n" + d[h:-((len(d) - h) // n)]
+open(sys.argv[2], "wb").write(e)' "$tmp/y.npy" "$tmp/fewer.npy"
+refused "s#^valid_truth=.*#valid_truth=$tmp/fewer.npy#" 'chw\.npy: [0-9]+ samples, but .*fewer\.npy has truth for [0-9]+$'
+data bad.data chw.npy "tree=$tmp/names"
+run 1 train "$tmp/bad.data" "$cfg" -threads 1
+has err "^darknet: $tmp/bad.data:8: tree=$tmp/names: classes of arrays are taken as they stand" 1
+head -c 20 "$tmp/top-down.bmp" > "$tmp/a_cut.bmp"
+cp "$tmp/top-down.bmp" "$tmp/a_whole.bmp"
+echo "$tmp/a_whole.bmp" > "$tmp/train.list"
+echo "$tmp/a_cut.bmp" > "$tmp/valid.list"
+printf '%s\n' "train=$tmp/train.list" "labels=$tmp/names" "backup=$tmp/b" "valid=$tmp/valid.list" > "$tmp/bad.data"
+run 1 train "$tmp/bad.data" "$cfg" -threads 1
+has err "^darknet: $tmp/bad.data:4: valid=$tmp/valid.list cannot be evaluated: .*a_cut\.bmp" 1
+
 finish inputs

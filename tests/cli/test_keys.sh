@@ -24,6 +24,8 @@ has out '^  format .*\(default list\)$' 1
 run 2 help '[conv'
 has err 'no verb or section \[conv$' 1
 run 2 help yolo
+run 0 help -man
+cp "$tmp/out" "$tmp/man"
 
 # one section a line: NAME KIND KEY=DEFAULT... as `darknet options` prints them
 python3 - "$tmp" "$bin" << 'PY' > "$tmp/cases"
@@ -92,6 +94,33 @@ for name, s in sections.items():
     line = text.split('\n').index('no_such_key=1') + 1
     got = net(text, '-strict')
     check(got[0] == 1 and ':%d: ' % line in got[2] and 'no_such_key=1: unknown key' in got[2], name, got)
+# the manual page says of every flag and key what darknet options says
+def entries(path, head, entry):
+    now, said = '', {}
+    for line in open(path):
+        if re.match(head, line):
+            now = re.match(head, line).group(1)
+        elif re.match(entry, line):
+            said.setdefault(now if now.startswith(('[', 'Every', '.data')) else 'flags', []).append(line)
+    return said
+
+def words(line):
+    return ' '.join(line.split())
+
+wanted = entries(tmp + '/options', r'(\S.*?)(?:: |:$)', r'  ')
+with open(tmp + '/man') as f:
+    page = re.sub(r'\.TP\n\.B (.*)\n(.*\n)', r'  \1 \2', f.read())
+page = re.sub(r'\.PP\n(any other value|known, without)', r'  \1', page)
+page = re.sub(r'\\f[IR]|\\&', '', page).replace('\\-', '-').replace('\\e', '\\')
+with open(tmp + '/page', 'w') as f:
+    f.write(page)
+found = entries(tmp + '/page', r'\.S[SH] (.*)', r'  ')
+for name, lines in wanted.items():
+    there = set(map(words, found.get(name, [])))
+    for line in map(words, lines):
+        done += 1
+        check(line in there, 'the manual page lacks in', name, 'the line', line)
+check(len(wanted) > 20 and len(wanted['flags']) > 50, wanted.keys())
 print('cases', done)
 sys.exit(bad > 0)
 PY

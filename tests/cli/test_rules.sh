@@ -48,7 +48,7 @@ trips plugins/fsdp/plan/plan.c '#include <mpi.h>' 'call MPI'
 trips plugins/fsdp/run/runtime.c '#include <nccl.h>' 'calls NCCL'
 trips src/backend/cpu/ops.c '#include <oneapi/dnnl/dnnl.h>' 'know the library'
 trips src/graph/layers/conv.c 'static void f(float *a, float *b) { memcpy(a, b, 4); }' 'be->copy and be->zero'
-trips src/train/local.c 'static void f(float *a, float *b) { memset(a, 0, 4 * n); }' 'be->copy and be->zero'
+trips src/train/whole_store.c 'static void f(float *a, float *b) { memset(a, 0, 4 * n); }' 'be->copy and be->zero'
 trips plugins/fsdp/run/runtime.c 'static void f(float *a, float *b) { memmove(a, b, 4); }' 'be->copy and be->zero'
 trips src/io/ckpt_save.c 'static void f(struct dn_param *p, float *b) { memcpy(b, p->value, 4); }' 'outside the back ends'
 trips src/cli/verb_valid.c 'static int f(void) { return dn_options_int(s->plugin_options, "limit"); }' "asks a plugin's options for a key"

@@ -67,7 +67,7 @@ if [ -n "$group" ] && mkdir "$group/darknet-test-$$" 2> /dev/null; then
 		cases=$((cases + 1))
 		bash -c 'echo $$ > "$0/tasks" && exec "$@"' "$group" "$bin" forward "$tmp/t.cfg" "$tmp/w" "$tmp/x.bmp" "$tmp/o.npy" \
 			> "$tmp/out" 2> "$tmp/err" || fail 'with a quota'
-		has err '^threads: 1 a rank, .*, 1 of [0-9]+ cores usable by this rank \(a CPU quota of 1\.9\)$' 1
+		has err '^threads: 1 a rank, .*, 1 of [0-9]+ cores usable by this rank \(a CPU quota of 1\.90, rounded down to whole cores\)$' 1
 	fi
 	rmdir "$group"
 fi

@@ -2,9 +2,10 @@
  *
  * Device addresses are no memory: whoever touches one but an op faults, and a message tells region and byte. Work is late: it
  * begins when a host waits for it, or long after, in an order among the streams that is drawn from a seed and that only
- * events bind. Memory is poisoned until it is written and once it is given back, and so is host memory that a copy under way
- * will write. What breaks the contract in a way that bits would not tell (memory given back under work that has not run, host
- * memory changed under a copy, a host pointer handed to an op) ends the program with a message that begins with "far: ".
+ * events bind; some ops run beside those of other streams (aside.c). Memory is poisoned until it is written and once it is given
+ * back, and so is host memory that a copy under way will write. What breaks the contract in a way that bits would not tell (memory
+ * given back under work that has not run, host memory changed under a copy, a host pointer handed to an op) ends the program with
+ * a message that begins with "far: ".
  *
  * FAR_SEED chooses the order; FAR_PATIENCE_MS (2) is how late work is that nobody waits for. DARKNET_TEST_BACKEND=far makes it the default of a program that it is linked to.
  */
@@ -49,14 +50,28 @@ struct far_entry { /* an op that is queued; it lies in the place of its stream's
 	int n_ptrs;
 	const void *ptrs[FAR_PTRS]; /* memory and objects that it names, as they were given */
 	struct far_copy copy;
-	struct dn_task task; /* a user's, which runs as an entry of its own */
+	struct dn_task task;	 /* a user's, which runs as an entry of its own */
+	int (*run)(void *entry); /* what an op does */
+	bool aside;		 /* its stream's worker does it */
+};
+
+struct far_worker { /* of a stream; does one op at a time */
+	pthread_t thread;
+	bool made;	      /* with the first op */
+	pthread_mutex_t lock; /* guards all below */
+	pthread_cond_t changed;
+	struct far_entry *entry; /* NULL: idle */
+	bool stop;
+	int err; /* of the last op, with its message */
+	char msg[STREAM_MSG];
 };
 
 struct far_stream {
 	struct dn_stream *inner;   /* COMM: what tasks queue */
 	struct far_entry *entries; /* [ring] */
-	unsigned eager;		   /* of 256 chances to run */
-	int turns;		   /* until another is drawn */
+	struct far_worker worker;
+	unsigned eager; /* of 256 chances to run */
+	int turns;	/* until another is drawn */
 };
 
 /* memory.c */
@@ -91,6 +106,13 @@ const struct far_entry *far_user(const struct dn_device *dev, const void *p, siz
 const struct far_entry *far_user_anywhere(const void *p);
 /** far_pending() - does a copy that has not run have its host's side in here? */
 bool far_pending(const struct dn_device *dev, const void *p, size_t bytes);
+
+/* aside.c: start and poll of an op's entry, and the worker that may do it */
+int far_op_start(void *entry);
+int far_op_poll(void *entry, bool *done);
+void far_worker_init(struct far_worker *w);
+void far_worker_wait(struct far_worker *w); /* nothing of it touches memory afterwards, if its stream has been aborted */
+void far_worker_fini(struct far_worker *w);
 
 /* ops.c */
 void far_ops(struct dn_backend *be);

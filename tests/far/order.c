@@ -74,6 +74,8 @@ static void free_stream(struct dn_stream *st)
 
 	if (!st)
 		return;
+	stream_abort(st);
+	far_worker_fini(&f->worker); /* its op names the stream */
 	stream_destroy(st);
 	free(f->entries);
 	free(f);
@@ -94,6 +96,7 @@ static int make_stream(struct dn_device *dev, enum dn_stream_kind kind, const ch
 		free(f);
 		return err;
 	}
+	far_worker_init(&f->worker);
 	(*out)->priv = f; /* before anything is queued, so before the gate asks */
 	return 0;
 }
@@ -114,11 +117,14 @@ int far_stream_create(struct dn_device *dev, enum dn_stream_kind kind, const cha
 
 void far_stream_abort(struct dn_stream *st)
 {
+	struct far_stream *f = st ? st->priv : NULL;
+
 	if (!st)
 		return;
 	stream_abort(st);
-	if (((struct far_stream *)st->priv)->inner)
-		stream_abort(((struct far_stream *)st->priv)->inner);
+	far_worker_wait(&f->worker);
+	if (f->inner)
+		far_stream_abort(f->inner);
 }
 
 void far_stream_destroy(struct dn_stream *st)
@@ -200,9 +206,11 @@ int far_begin(struct dn_stream *st, const char *name, struct far_entry **out)
 
 int far_end(struct far_entry *e, int (*run)(void *entry))
 {
-	const struct dn_task t = { .start = run, .arg = e, .label = e->name };
-	int err = stream_push_task(e->st, &t);
+	const struct dn_task t = { .start = far_op_start, .poll = far_op_poll, .arg = e, .label = e->name };
+	int err;
 
+	e->run = run;
+	err = stream_push_task(e->st, &t);
 	if (err)
 		e->name = NULL; /* nobody's place */
 	return err;

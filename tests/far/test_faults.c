@@ -204,16 +204,16 @@ static int a_cost_read_without_a_wait(bool plant)
 static int an_output_read_without_a_wait(bool plant)
 {
 	struct net_help t = open_far(cfg);
-	float *y = pinned(&t, t.net->local * 3);
+	float *y = pinned(&t, t.net->local_batch * 3);
 	double sum = 0;
 
 	must(dn_net_forward(t.net, pass_of(t.net)));
 	if (plant)
 		far_table.stream_sync = lie_sync;
-	must(dn_layer_read(&t.net->layers[2], 0, t.net->local, y));
-	for (int64_t i = 0; i < t.net->local * 3; i++)
+	must(dn_layer_read(&t.net->layers[2], 0, t.net->local_batch, y));
+	for (int64_t i = 0; i < t.net->local_batch * 3; i++)
 		sum += y[i];
-	return wrong(!(fabs(sum - (double)t.net->local) < 1e-5));
+	return wrong(!(fabs(sum - (double)t.net->local_batch) < 1e-5));
 }
 
 static int communication_that_does_not_wait_for_compute(bool plant)
@@ -446,6 +446,41 @@ static int a_task_done_before_its_work(bool plant)
 	return wrong(!host_is(&x, 4));
 }
 
+/* One statistic for two streams: each op is right as long as no other runs in its middle. */
+static int scratch_shared_by_two_streams(bool plant)
+{
+	enum { MANY = 1 << 16 };
+	const int rounds = plant ? 5000 : 20;
+	struct bare x = open_bare();
+	struct dn_stream *const of[] = { x.compute, x.comm };
+	struct dn_bn_desc d = { .act = DN_ACT_LINEAR };
+	float *in, *out, *host;
+	bool found = false;
+
+	must(dn_tensor_init(&d.x, "x", DN_F32, 1, 1, 1, MANY));
+	must(far_table.alloc(x.dev, DN_MEM_PARAMS, 2 * MANY * sizeof(float), (void **)&in));
+	must(far_table.alloc(x.dev, DN_MEM_PARAMS, 2 * MANY * sizeof(float), (void **)&out));
+	must(far_table.alloc_host(x.dev, DN_MEM_STAGING, 2 * MANY * sizeof(float), (void **)&host));
+	for (int i = 0; i < 2 * MANY; i++)
+		host[i] = i % 2 ? 1 : i < MANY ? -1 : 3; /* means 0 and 2 */
+	must(far_table.copy(x.compute, in, host, 2 * MANY * sizeof(float)));
+	must(far_table.stream_sync(x.compute));
+	fill(&x, x.compute, 1); /* scale and bias */
+	must(far_table.stream_sync(x.compute));
+	for (int round = 0; round < rounds && !found; round++) {
+		for (int k = 0; k < 2; k++)
+			must(far_table.bn_forward_train(of[k], &d, in + k * MANY, x.b, x.b, x.a + (plant ? 0 : 2 * k),
+							x.a + (plant ? 1 : 2 * k + 1), out + k * MANY));
+		must(far_table.stream_sync(x.comm));
+		must(far_table.stream_sync(x.compute));
+		must(far_table.copy(x.compute, host, out, 2 * MANY * sizeof(float)));
+		must(far_table.stream_sync(x.compute));
+		for (int i = 0; i < 2 * MANY; i++) /* +1 and -1, and the bias */
+			found |= fabsf(host[i] - ((i % 2 == 1) == (i < MANY) ? 2 : 0)) > 1e-3f;
+	}
+	return wrong(found);
+}
+
 /* --- running them --- */
 
 static const struct fault {
@@ -480,6 +515,7 @@ static const struct fault {
 	      "under work that has not run: params, 320 bytes, named by conv_forward on stream compute"),
 	FAULT(an_object_destroyed_under_its_work, "a convolution is destroyed under work that has not run: conv_forward"),
 	FAULT(state_that_nobody_set_to_zero, NULL),
+	FAULT(scratch_shared_by_two_streams, NULL),
 	FAULT(a_task_done_before_its_work, "task \"sum of pieces\" is done before work that it queued has run: axpby"),
 };
 

@@ -8,7 +8,7 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/dn-far.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
 tiny() { # OPTIONS OF [fsdp]
-	printf '%s\n' '[net]' batch=12 subdivisions=2 width=8 height=8 channels=1 learning_rate=.05 momentum=.9 decay=.0005 max_batches=4 \
+	printf '%s\n' '[net]' batch=24 subdivisions=2 width=8 height=8 channels=1 learning_rate=.05 momentum=.9 decay=.0005 max_batches=4 \
 		'[fsdp]' $1 '[block]' name=stem '[convolutional]' filters=3 size=3 stride=2 pad=1 batch_normalize=1 activation=leaky '[dropout]' \
 		probability=.2 '[block]' name=body '[convolutional]' filters=5 size=3 pad=1 batch_normalize=1 activation=mish '[avgpool]' \
 		'[block]' name=head '[connected]' output=10 activation=linear '[softmax]'

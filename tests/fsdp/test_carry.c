@@ -13,7 +13,7 @@ static void the_plan_counts_it(void)
 
 		CHECK_OK_FATAL(planned_make(&without, cfg, world, true, &o));
 		CHECK_OK_FATAL(planned_net(&with, cfg, world, true, 1));
-		CHECK_OK(dn_layer_carry(&with.net->layers[0], "h", 2, (int64_t[]){ with.net->local, 7 }, &c));
+		CHECK_OK(dn_layer_carry(&with.net->layers[0], "h", 2, (int64_t[]){ with.net->local_batch, 7 }, &c));
 		CHECK_OK(fsdp_blocks_apply(with.net, &o));
 		CHECK_OK_FATAL(fsdp_plan_build(&with.plan, with.net, &o, world));
 		CU_ASSERT(with.net->carries_bytes > 0);

@@ -285,7 +285,7 @@ static void control_rank(int rank, void *arg)
 	char text[16], *all = NULL;
 	int err;
 
-	CHECK_OK(fsdp_mesh_create_local(&m, j->hub, rank, 5000));
+	CHECK_OK(fsdp_mesh_create_local(&m, j->hub, rank, 0, 5000));
 	fsdp_mesh_group(m, &g);
 	CHECK_EQ(g.rank, rank);
 	CHECK_EQ(g.world, j->world);
@@ -347,7 +347,7 @@ static void control_late_rank(int rank, void *arg)
 	struct dn_group g;
 	char want[128];
 
-	CHECK_OK(fsdp_mesh_create_local(&m, j->hub, rank, j->timeout_ms));
+	CHECK_OK(fsdp_mesh_create_local(&m, j->hub, rank, 0, j->timeout_ms));
 	fsdp_mesh_group(m, &g);
 	if (j->acc) /* on the device's progress thread */
 		CHECK_OK(fsdp_control_attach(&m->control, dev));

@@ -187,7 +187,7 @@ static int exchange(struct dn_layer *l, bool backward, const float *x, float *y)
 static int forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	const float *x = dn_layer_x(l, pass, 0);
-	int err = l->net->dev->be->copy(l->net->compute, l->output, x, (size_t)(l->batch * l->outputs) * sizeof(float));
+	int err = l->net->dev->be->copy(l->net->compute, l->output, x, (size_t)(l->local_batch * l->outputs) * sizeof(float));
 
 	if (!err && pass->phase != DN_INFER)
 		err = exchange(l, false, x, l->output);
@@ -201,7 +201,7 @@ static int backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	bool acc;
 	float *dx = dn_layer_dx(l, 0, &acc);
-	int err = l->net->dev->be->axpby(l->net->compute, DN_F32, l->batch * l->outputs, 1, l->delta, acc, dx);
+	int err = l->net->dev->be->axpby(l->net->compute, DN_F32, l->local_batch * l->outputs, 1, l->delta, acc, dx);
 
 	return err ? err : exchange(l, true, l->delta, dx);
 }
@@ -252,7 +252,7 @@ static void open_rank(struct job *j, int rank, struct rank_run *r)
 		CHECK_OK(dn_layer_wants_exchange(l, true, WIDTH));
 	}
 	CHECK_OK(dn_layer_wants_exchange(&r->net->layers[3], false, WIDTH));
-	CHECK_OK_FATAL(fsdp_mesh_create_local(&r->mesh, j->hub, rank, 20000));
+	CHECK_OK_FATAL(fsdp_mesh_create_local(&r->mesh, j->hub, rank, 0, 20000));
 	r->dev->be->set_timeout(r->dev, 20000);
 	CHECK_OK_FATAL(fsdp_blocks_apply(r->net, &o));
 	CHECK_OK_FATAL(fsdp_plan_build(&r->plan, r->net, &o, j->world));
@@ -265,10 +265,10 @@ static void open_rank(struct job *j, int rank, struct rank_run *r)
 	probe->n = 0;
 	CHECK_OK_FATAL(r->dev->be->alloc(r->dev, DN_MEM_HOST, WIDTH * sizeof(float), (void **)&probe->v));
 	CHECK_OK_FATAL(r->dev->be->alloc_host(r->dev, DN_MEM_HOST, WIDTH * sizeof(float), (void **)&probe->host));
-	CHECK_OK_FATAL(
-		r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local * INPUTS * sizeof(float), (void **)&r->x));
-	CHECK_OK_FATAL(
-		r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local * CLASSES * sizeof(float), (void **)&r->t));
+	CHECK_OK_FATAL(r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local_batch * INPUTS * sizeof(float),
+					      (void **)&r->x));
+	CHECK_OK_FATAL(r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local_batch * CLASSES * sizeof(float),
+					      (void **)&r->t));
 }
 
 static void close_rank(struct rank_run *r)
@@ -291,13 +291,13 @@ static int pass(struct rank_run *r, int rank, int64_t step, int64_t m, enum dn_p
 {
 	struct dn_net *net = r->net;
 	struct dn_pass p = { .phase = phase, .input = r->x, .truth = r->t, .micro = phase == DN_INFER ? 0 : m };
-	int64_t first = m * net->microbatch + rank * net->local;
+	int64_t first = m * net->microbatch + rank * net->local_batch;
 	double x = 0;
 	int err;
 
 	CHECK_OK(dn_net_input_wait(net));
-	memset(r->t, 0, (size_t)net->local * CLASSES * sizeof(float));
-	for (int64_t i = 0; i < net->local; i++) {
+	memset(r->t, 0, (size_t)net->local_batch * CLASSES * sizeof(float));
+	for (int64_t i = 0; i < net->local_batch; i++) {
 		uint64_t id = (uint64_t)(step * BATCH + first + i);
 
 		for (int64_t k = 0; k < INPUTS; k++)

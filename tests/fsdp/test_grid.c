@@ -33,12 +33,10 @@ struct rank_run {
 	struct fsdp_plan *plan;
 };
 
-/* @shards 0: the whole net in the local store */
+/* @shards 0: the whole net in the whole store */
 static void open_rank(struct rank_run *r, struct fsdp_hub *hub, int rank, int world, int shards)
 {
-	const struct dn_net_options opt = {
-		.rank = rank, .world = world, .seed = 9, .batch = BATCH, .subdivisions = 1, .cfg_batch_optional = true
-	};
+	const struct dn_net_options opt = { .rank = rank, .world = world, .seed = 9, .local_batch = BATCH };
 	struct fsdp_options o = plan_defaults();
 
 	memset(r, 0, sizeof(*r));
@@ -48,11 +46,11 @@ static void open_rank(struct rank_run *r, struct fsdp_hub *hub, int rank, int wo
 	if (shards) {
 		o.shards = shards;
 		r->dev->be->set_timeout(r->dev, 20000);
-		CHECK_OK_FATAL(fsdp_mesh_create_grid(&r->mesh, hub, rank, shards, 20000));
+		CHECK_OK_FATAL(fsdp_mesh_create_local(&r->mesh, hub, rank, shards, 20000));
 		CHECK_OK_FATAL(fsdp_plan_build(&r->plan, r->net, &o, world));
 		CHECK_OK_FATAL(fsdp_store_attach(r->net, r->mesh, r->plan));
 	} else {
-		CHECK_OK_FATAL(dn_local_attach(r->net));
+		CHECK_OK_FATAL(dn_whole_attach(r->net));
 	}
 	CHECK_OK_FATAL(dn_net_alloc(r->net));
 	CHECK_OK_FATAL(r->net->store.ops->alloc(r->net->store.self, r->net));
@@ -223,8 +221,8 @@ static void plan_and_ranks_must_agree(void)
 	struct fsdp_mesh *m = NULL;
 
 	CHECK_OK_FATAL(fsdp_hub_create(&hub, 4));
-	CHECK_FAILS(fsdp_mesh_create_grid(&m, hub, 0, 3, 1000), -EINVAL, "3 shards do not divide a world of 4 ranks");
-	CHECK_OK_FATAL(fsdp_mesh_create_grid(&m, hub, 0, 2, 1000));
+	CHECK_FAILS(fsdp_mesh_create_local(&m, hub, 0, 3, 1000), -EINVAL, "3 shards do not divide a world of 4 ranks");
+	CHECK_OK_FATAL(fsdp_mesh_create_local(&m, hub, 0, 2, 1000));
 	CHECK_OK_FATAL(planned_net(&p, cfg, 4, false, 1));
 	o.shards = 4;
 	CHECK_OK_FATAL(fsdp_plan_build(&p.plan, p.net, &o, 4));

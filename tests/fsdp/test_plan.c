@@ -523,7 +523,7 @@ static void replicated_bytes_are_those_of_the_local_store(void)
 	struct planned p;
 
 	chain_make(&p, &chains[2], 4, &o);
-	CHECK_OK(dn_local_bytes(p.net, want));
+	CHECK_OK(dn_whole_bytes(p.net, want));
 	for (int r = 0; r < DN_MEM_PLANNED; r++) {
 		CHECK_EQ(p.plan->replicated[r], want[r]);
 		sum += want[r];

@@ -1,4 +1,4 @@
-/* The runtime with in-process ranks: whole training steps of small nets, against the local store. */
+/* The runtime with in-process ranks: whole training steps of small nets, against the whole store. */
 #include <errno.h>
 #include <string.h>
 #include "plan/plan.h"
@@ -25,7 +25,7 @@ struct job {
 	int steps; /* 0: one backward without update, -1: only initial values */
 	enum fsdp_prefetch prefetch;
 	const char *cfg;
-	bool plain;    /* the local store */
+	bool plain;    /* the whole store */
 	bool evaluate; /* a pass between the steps */
 	const char *backend;
 	struct fsdp_hub *hub;
@@ -86,10 +86,10 @@ static int build(struct rank_run *r, struct job *j, int rank)
 	if (!err)
 		err = dn_net_build(&r->net, r->cfg, r->dev, &opt);
 	if (!err && j->plain)
-		err = dn_local_attach(r->net);
+		err = dn_whole_attach(r->net);
 	if (!err && !j->plain) {
 		r->dev->be->set_timeout(r->dev, 20000);
-		err = fsdp_mesh_create_local(&r->mesh, j->hub, rank, 20000);
+		err = fsdp_mesh_create_local(&r->mesh, j->hub, rank, 0, 20000);
 		if (!err)
 			err = fsdp_blocks_apply(r->net, &o);
 		if (!err)
@@ -106,9 +106,10 @@ static int build(struct rank_run *r, struct job *j, int rank)
 	if (!err)
 		err = dn_net_init_values(r->net);
 	if (!err)
-		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local * INPUTS * sizeof(float), (void **)&r->x);
+		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local_batch * INPUTS * sizeof(float),
+					     (void **)&r->x);
 	if (!err)
-		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local * CLASSES * sizeof(float),
+		err = r->dev->be->alloc_host(r->dev, DN_MEM_HOST, (size_t)r->net->local_batch * CLASSES * sizeof(float),
 					     (void **)&r->t);
 	return err;
 }
@@ -132,8 +133,8 @@ static void unbuild(struct rank_run *r)
 static void images(struct rank_run *r, int64_t step, int64_t first)
 {
 	CHECK_OK(dn_net_input_wait(r->net));
-	memset(r->t, 0, (size_t)r->net->local * CLASSES * sizeof(float));
-	for (int64_t i = 0; i < r->net->local; i++) {
+	memset(r->t, 0, (size_t)r->net->local_batch * CLASSES * sizeof(float));
+	for (int64_t i = 0; i < r->net->local_batch; i++) {
 		uint64_t id = (uint64_t)(step * BATCH + first + i);
 
 		for (int64_t k = 0; k < INPUTS; k++)
@@ -149,7 +150,7 @@ static int microbatch(struct rank_run *r, int rank, int64_t step, int64_t m, dou
 	double x = 0;
 	int err;
 
-	images(r, step, m * net->microbatch + rank * net->local);
+	images(r, step, m * net->microbatch + rank * net->local_batch);
 	r->pass.phase = DN_TRAIN;
 	r->pass.micro = m;
 	err = dn_net_forward(net, &r->pass);
@@ -210,7 +211,7 @@ static void run_rank(int rank, void *arg)
 		if (s && rank == 0)
 			j->n_allocs += dn_mem_n_allocs() - before;
 		if (j->evaluate) {
-			images(&r, 100 + s, rank * r.net->local);
+			images(&r, 100 + s, rank * r.net->local_batch);
 			CHECK_OK(dn_net_forward(r.net, &r.pass));
 			CHECK_OK(dn_net_forward(r.net, &r.pass));
 		}

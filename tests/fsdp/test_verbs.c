@@ -135,7 +135,7 @@ static void save_both(const char *text, const char *dir, const char *weights)
 	struct planned p;
 
 	CHECK_OK_FATAL(planned_net(&p, text, 1, true, 1));
-	CHECK_OK_FATAL(dn_local_attach(p.net));
+	CHECK_OK_FATAL(dn_whole_attach(p.net));
 	CHECK_OK_FATAL(dn_net_alloc(p.net));
 	CHECK_OK_FATAL(p.net->store.ops->alloc(p.net->store.self, p.net));
 	CHECK_OK_FATAL(dn_net_init_values(p.net));

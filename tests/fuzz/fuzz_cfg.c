@@ -26,7 +26,7 @@ static void make_seeds(const char *folder)
 
 static void pass(struct dn_net *net)
 {
-	size_t n = (size_t)(net->local * net->inputs), m = (size_t)(net->local * net->truths);
+	size_t n = (size_t)(net->local_batch * net->inputs), m = (size_t)(net->local_batch * net->truths);
 	float *x = calloc(n ? n : 1, sizeof(*x)), *t = calloc(m ? m : 1, sizeof(*t));
 
 	for (size_t i = 0; x && i < n; i++)
@@ -50,7 +50,7 @@ static double work(const struct dn_net *net)
 
 		sum += (double)l->flops * (out > in ? out / in : in > out ? in / out : 1);
 	}
-	return sum * (double)net->local;
+	return sum * (double)net->local_batch;
 }
 
 static bool is_plugin(const char *section)
@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
 	for (int train = 0; train < 2; train++) {
 		const struct dn_net_options opt = {
-			.world = 1, .train = train, .seed = 7, .multi_scale = train, .cfg_batch_optional = !train
+			.world = 1, .train = train, .seed = 7, .multi_scale = train, .local_batch = !train
 		};
 		struct dn_cfg *cfg = NULL;
 		struct dn_net *net = NULL;
@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 			for (int64_t b = 0; b < 40; b++)
 				(void)dn_net_rate(&net->hyper, b * b * b, 7);
 			(void)dn_net_check_keys(net);
-			if (!dn_local_bytes(net, bytes)) {
+			if (!dn_whole_bytes(net, bytes)) {
 				for (int r = 0; r < DN_MEM_PLANNED; r++)
 					all = bytes[r] > PASS_BYTES ? PASS_BYTES : all + bytes[r];
 				if (all < PASS_BYTES && work(net) < PASS_FLOPS)

@@ -1,7 +1,7 @@
 /* A .data file, alone. */
 #include "fuzz.h"
 
-#include "data/data.h"
+#include "data/datafile.h"
 
 static void make_seeds(const char *folder)
 {

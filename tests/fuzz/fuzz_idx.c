@@ -1,7 +1,8 @@
 /* IDX files, plain and packed, as inputs and as truth. */
 #include "fuzz.h"
 
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
 
 static void make_seeds(const char *folder)
 {
@@ -24,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		snprintf(text, sizeof(text), "format=idx\ntrain=%s\n%s%s\n", path, truth ? "train_truth=" : "#", path);
 		if (dn_datafile_parse(&d, text, "t.data"))
 			abort();
-		if (!dn_dataset_open(&ds, d, false, 0, 0)) {
+		if (!dn_dataset_open(&ds, d, &(struct dn_dataset_config){ .inputs = 0 })) {
 			float *x = malloc((size_t)ds->inputs * sizeof(*x));
 
 			if (ds->get(ds, 0, NULL, x, NULL, 0, NULL) || ds->get(ds, ds->n - 1, NULL, x, NULL, 0, NULL))

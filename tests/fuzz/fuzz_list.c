@@ -1,7 +1,8 @@
 /* A .data file, a list of images, labels and a tree, split at the bytes 1 of one input. */
 #include "fuzz.h"
 
-#include "data/data.h"
+#include "data/datafile.h"
+#include "data/dataset.h"
 
 #define SEED(name, text) fuzz_seed(folder, name, text, sizeof(text) - 1)
 
@@ -46,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 		d = NULL;
 		if (dn_datafile_parse(&d, text, "t.data"))
 			abort();
-		if (!dn_dataset_open_as(&ds, d, &c) && k < 3) {
+		if (!dn_dataset_open(&ds, d, &c) && k < 3) {
 			t = malloc((size_t)ds->classes * sizeof(*t) + 1);
 			for (int64_t i = 0; i < ds->n && i < 4; i++)
 				if (ds->name(ds, i)[0] != '/' && !strstr(ds->name(ds, i), ".."))

@@ -5,7 +5,7 @@
 
 #include "backend/backend_priv.h"
 #include "graph/net.h"
-#include "train/local.h"
+#include "train/whole_store.h"
 
 /* What backend.c lists beside ref; nothing here opens it. */
 const struct dn_backend dn_backend_cpu = { .name = "cpu" };
@@ -22,7 +22,7 @@ static inline struct dn_device *fuzz_device(void)
 /* memory, store and initial values of a built net */
 static inline int fuzz_net_ready(struct dn_net *net)
 {
-	int err = dn_local_attach(net);
+	int err = dn_whole_attach(net);
 
 	if (!err)
 		err = dn_net_alloc(net);

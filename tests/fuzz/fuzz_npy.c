@@ -1,7 +1,7 @@
 /* NumPy files. */
 #include "fuzz.h"
 
-#include "data/data.h"
+#include "data/npy.h"
 
 static void make_seeds(const char *folder)
 {

@@ -132,20 +132,6 @@ static int tell(struct fsdp_control *c, const char *what, enum kind kind, int32_
 	return run(c, what, &c->spread, fsdp_spread_start, fsdp_spread_poll, fsdp_spread_describe);
 }
 
-static int text_room(struct fsdp_control *c, size_t bytes)
-{
-	char *text;
-
-	if (bytes <= c->text_cap)
-		return 0;
-	text = dn_realloc(c->text, bytes);
-	if (!text)
-		return -ENOMEM;
-	c->text = text;
-	c->text_cap = bytes;
-	return 0;
-}
-
 /* --- agreement --- */
 
 int fsdp_control_agree(struct fsdp_control *c, int err, const char *what)
@@ -185,7 +171,7 @@ static int sum_say(struct fsdp_control *c, const char *what, const double *x, in
 {
 	size_t bytes = (size_t)n * sizeof(*x), few = FEW_NUMBERS * sizeof(struct number), at = sizeof(uint32_t);
 	const uint32_t count = (uint32_t)n;
-	int err = text_room(c, at + bytes);
+	int err = fsdp_spread_room(&c->text, &c->text_cap, at + bytes);
 
 	if (err)
 		return err;

@@ -168,7 +168,7 @@ static int local_mesh(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards)
 	return fsdp_groups_open(m, hub, shards);
 }
 
-int fsdp_mesh_create_grid(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int shards, int64_t timeout_ms)
+int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int shards, int64_t timeout_ms)
 {
 	struct fsdp_mesh *m = dn_zalloc(sizeof(*m));
 	int err;
@@ -185,11 +185,6 @@ int fsdp_mesh_create_grid(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank
 	}
 	*out = m;
 	return 0;
-}
-
-int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms)
-{
-	return fsdp_mesh_create_grid(out, hub, rank, 0, timeout_ms);
 }
 
 /* --- both --- */

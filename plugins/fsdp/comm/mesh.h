@@ -29,10 +29,8 @@ struct fsdp_mesh {
 
 /** fsdp_mesh_create() - one rank alone, or all that the launcher started (collective); @shards ranks share a copy, 0 = all */
 int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int shards, int64_t timeout_ms);
-/** fsdp_mesh_create_local() - rank @rank of @hub's ranks in this process, which all share one copy */
-int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms);
-/** fsdp_mesh_create_grid() - the same with @shards ranks a copy */
-int fsdp_mesh_create_grid(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int shards, int64_t timeout_ms);
+/** fsdp_mesh_create_local() - rank @rank of @hub's ranks in this process, for tests; @shards as above */
+int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int shards, int64_t timeout_ms);
 
 /* groups.c */
 int fsdp_groups_open(struct fsdp_mesh *m, struct fsdp_hub *hub, int shards); /* hub NULL: over MPI, collective */

@@ -43,7 +43,7 @@ void fsdp_presence_leave(struct fsdp_presence *p, const struct dn_launch *l)
 
 	p->rank = l->rank;
 	p->size = l->size;
-	p->one_host = l->local_size == l->size;
+	p->one_host = l->n_on_host == l->size;
 	job_name(job, sizeof(job));
 	snprintf(p->dir, sizeof(p->dir), "%.280s/darknet-fsdp-%s", tmp && *tmp ? tmp : "/tmp", job);
 	if ((mkdir(p->dir, 0700) && errno != EEXIST) || lstat(p->dir, &st) || !S_ISDIR(st.st_mode) || st.st_uid != getuid()) {

@@ -72,7 +72,7 @@ void fsdp_spread_fini(struct fsdp_spread *s)
 
 /* --- memory --- */
 
-static int room(char **p, size_t *cap, size_t bytes)
+int fsdp_spread_room(char **p, size_t *cap, size_t bytes)
 {
 	char *more;
 
@@ -93,16 +93,16 @@ int fsdp_spread_say(struct fsdp_spread *s, uint32_t kind, int32_t note, const vo
 
 	if (most < bytes)
 		most = bytes;
-	err = room(&s->own, &s->own_cap, sizeof(head) + most);
+	err = fsdp_spread_room(&s->own, &s->own_cap, sizeof(head) + most);
 	for (int x = 0; x < s->n_passes && !err; x++) {
 		struct fsdp_spread_pass *p = &s->passes[x];
 		size_t all = (size_t)records_of(s, x) * (sizeof(head) + most);
 
 		if (all <= FSDP_SPREAD_INLINE)
 			continue;
-		err = room(&p->out_body, &p->out_cap, all);
+		err = fsdp_spread_room(&p->out_body, &p->out_cap, all);
 		if (!err)
-			err = room(&p->in_body, &p->in_cap, all);
+			err = fsdp_spread_room(&p->in_body, &p->in_cap, all);
 	}
 	if (err)
 		return err;
@@ -169,7 +169,7 @@ static int pass_send(struct fsdp_spread *s, int x)
 	if (bytes > FSDP_MESSAGE_MAX)
 		return dn_fail(-EFBIG, "%s: %zu bytes in one message, at most %u", s->label, bytes, FSDP_MESSAGE_MAX);
 	if (bytes > FSDP_SPREAD_INLINE)
-		err = room(&p->out_body, &p->out_cap, bytes);
+		err = fsdp_spread_room(&p->out_body, &p->out_cap, bytes);
 	if (err)
 		return err;
 	(void)collect(s, x, bytes > FSDP_SPREAD_INLINE ? p->out_body : p->out.body);
@@ -240,7 +240,7 @@ static int pass_receive(struct fsdp_spread *s, int x)
 		p->has_head = true;
 		err = head_check(s, x);
 		if (!err && p->in.bytes > FSDP_SPREAD_INLINE) {
-			err = room(&p->in_body, &p->in_cap, p->in.bytes);
+			err = fsdp_spread_room(&p->in_body, &p->in_cap, p->in.bytes);
 			if (!err)
 				err = s->ch->ops->recv(s->ch, rank_behind(s, x), p->in_body, p->in.bytes, &p->recv_body);
 		}

@@ -33,7 +33,7 @@ struct mark { /* an access of the past */
 
 struct marks {
 	struct mark *m;
-	int n, cap;
+	int n;
 };
 
 struct ring {
@@ -110,15 +110,11 @@ static bool covers(const struct access *a, const struct access *b)
 
 static int remember(struct marks *l, const struct mark *m)
 {
-	if (l->n == l->cap) {
-		int cap = l->cap ? 2 * l->cap : 32;
-		struct mark *grown = dn_realloc(l->m, (size_t)cap * sizeof(*grown));
+	struct mark *grown = dn_grow(l->m, l->n, sizeof(*grown));
 
-		if (!grown)
-			return -ENOMEM;
-		l->m = grown;
-		l->cap = cap;
-	}
+	if (!grown)
+		return -ENOMEM;
+	l->m = grown;
 	l->m[l->n++] = *m;
 	return 0;
 }

@@ -167,7 +167,7 @@ static int regions(struct fsdp_plan *p, const struct dn_net *net)
 	if (!err)
 		err = sum_regions(p->planned, &p->total_bytes);
 	if (!err)
-		err = dn_local_bytes(net, p->replicated);
+		err = dn_whole_bytes(net, p->replicated);
 	if (!err)
 		err = sum_regions(p->replicated, &p->replicated_bytes);
 	return err;

@@ -155,7 +155,7 @@ struct fsdp_op {
 };
 
 struct fsdp_schedule {
-	int n_ops, cap;
+	int n_ops;
 	struct fsdp_op *ops; /* in host order */
 };
 

@@ -295,7 +295,7 @@ int fsdp_plan_print(const struct fsdp_plan *p, const struct dn_net *net, FILE *o
 		fsdp_name_of(&fsdp_layouts, p->opt.layout), p->opt.limit, p->opt.grad_slots,
 		fsdp_name_of(&fsdp_prefetches, p->opt.prefetch), p->opt.depth);
 	fprintf(out, "batch %" PRId64 " in %" PRId64 " microbatches, %" PRId64 " images of each on a rank\n", net->batch,
-		net->subdivisions, net->local);
+		net->subdivisions, net->local_batch);
 	fprintf(out, "backend %s, library %s, %d threads, alignment %zu bytes\n", p->facts.backend, p->facts.library,
 		p->facts.threads, p->facts.align_bytes);
 	print_blocks(p, out);

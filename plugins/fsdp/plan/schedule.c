@@ -71,21 +71,16 @@ static void clock_merge(struct clock *c, const struct clock *other)
 
 static int append(struct fsdp_schedule *s, const struct fsdp_op *op)
 {
-	if (s->n_ops == s->cap) {
-		int cap = s->cap ? 2 * s->cap : 64;
-		struct fsdp_op *ops;
+	struct fsdp_op *ops;
 
-		if (cap > MAX_OPS)
-			return dn_fail(-EINVAL,
-				       "plan: a step of more than %d operations; fewer subdivisions or larger blocks make it "
-				       "shorter",
-				       MAX_OPS);
-		ops = dn_realloc(s->ops, (size_t)cap * sizeof(*ops));
-		if (!ops)
-			return -ENOMEM;
-		s->ops = ops;
-		s->cap = cap;
-	}
+	if (s->n_ops == MAX_OPS)
+		return dn_fail(-EINVAL,
+			       "plan: a step of more than %d operations; fewer subdivisions or larger blocks make it shorter",
+			       MAX_OPS);
+	ops = dn_grow(s->ops, s->n_ops, sizeof(*ops));
+	if (!ops)
+		return -ENOMEM;
+	s->ops = ops;
 	s->ops[s->n_ops++] = *op;
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* The update of a shard: the local store's rule, applied to each segment (param and shard have in common). */
+/* The update of a shard: the whole store's rule, applied to the interval of each param that the shard holds. */
 #include "run/shard_store.h"
 
 int fsdp_optim_block(struct fsdp_store *s, int block)

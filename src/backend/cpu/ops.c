@@ -55,8 +55,9 @@ static inline float gelu_twice(float v)
 static inline float gelu_gradient(float v)
 {
 	float u = gelu_twice(v), s = 1 / (1 + expf(-u));
+	float in = v > 100 ? 100 : v < -100 ? -100 : v; /* beyond it is times 0, which its square must not make NaN */
 
-	return s + v * s * (1 / (1 + expf(u))) * (2 * (.797885f + 3 * .035677f * v * v));
+	return s + v * s * (1 / (1 + expf(u))) * (2 * (.797885f + 3 * .035677f * in * in));
 }
 
 static inline float swish_gradient(float v)

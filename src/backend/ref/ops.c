@@ -423,16 +423,22 @@ int ref_softmax_forward(struct dn_stream *st, const struct dn_softmax *sm, const
 	return 0;
 }
 
-/* -log of the softmax of channel @k among [from, to) */
+/* -log of the softmax of channel @k among [from, to): the distance to the largest and the log of the sum, which no logits in float
+ * make too large; of the largest itself log1p, so that nothing is lost near p = 1 */
 static double log_loss(const struct dn_softmax *sm, const float *x, int64_t from, int64_t to, int64_t k)
 {
 	const int64_t hw = dn_tensor_plane(&sm->x);
-	long double sum = 0;
+	const long double of = x[k * hw], t = sm->temperature;
+	long double max = of, others = 0;
 
 	for (int64_t i = from; i < to; i++)
+		max = x[i * hw] > max ? x[i * hw] : max;
+	for (int64_t i = from; i < to; i++)
 		if (i != k)
-			sum += expl(((long double)x[i * hw] - x[k * hw]) / sm->temperature);
-	return (double)log1pl(sum);
+			others += expl((x[i * hw] - max) / t);
+	if (of == max)
+		return (double)log1pl(others);
+	return (double)((max - of) / t + logl(others + expl((of - max) / t)));
 }
 
 int ref_softmax_loss(struct dn_stream *st, const struct dn_softmax *sm, const void *px, const struct dn_tensor *t,

@@ -76,7 +76,7 @@ static int l2norm_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = layer_same_out(l);
 	if (!err)
-		err = layer_bytes(l->batch * dn_tensor_plane(&l->out), &bytes);
+		err = layer_bytes(l->local_batch * dn_tensor_plane(&l->out), &bytes);
 	return err ? err : dn_layer_buffer(l, bytes, DN_LIFE_SAVED, false, (void **)&n->norm);
 }
 

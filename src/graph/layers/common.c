@@ -41,6 +41,11 @@ int layer_conv(struct dn_layer *l, const struct dn_conv_desc *d, struct dn_conv 
 	return 0;
 }
 
+int64_t layer_strides(const struct dn_section *s)
+{
+	return dn_key_value(s, "stride_x") << 32 | dn_key_value(s, "stride_y");
+}
+
 int layer_needs_image(const struct dn_layer *l)
 {
 	if (l->w > 0 && l->h > 0)

@@ -28,15 +28,17 @@ static int connected_setup(struct dn_layer *l, struct dn_section *s)
 	w.init = (struct dn_init){ DN_INIT_UNIFORM, sqrt(2. / (double)l->inputs) };
 	w.shape[0] = w.file_rows = l->outputs;
 	w.shape[1] = w.file_cols = l->inputs;
-	l->flops = 2 * l->inputs * l->outputs;
 	err = linear_declare(li, l, &w);
-	return err ? err : linear_setup(li, l);
+	if (err)
+		return err;
+	l->flops = 2 * li->weights->n;
+	return linear_setup(li, l);
 }
 
 static int connected_forward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct layer_linear *li = l->priv;
-	const struct dn_gemm_desc d = dn_gemm_dense(false, true, l->batch, l->outputs, l->inputs, 0);
+	const struct dn_gemm_desc d = dn_gemm_dense(false, true, l->local_batch, l->outputs, l->inputs, 0);
 	int err = l->net->dev->be->gemm(l->net->compute, &d, dn_layer_x(l, pass, 0), li->weights->value, linear_z(li, l));
 
 	return err ? err : linear_forward(li, l, pass);
@@ -49,8 +51,9 @@ static int connected_backward(struct dn_layer *l, const struct dn_pass *pass)
 	struct dn_stream *st = l->net->compute;
 	bool acc;
 	void *dx = dn_layer_dx(l, 0, &acc);
-	const struct dn_gemm_desc dw = dn_gemm_dense(true, false, l->outputs, l->inputs, l->batch, dn_layer_adds(l) ? 1 : 0);
-	const struct dn_gemm_desc back = dn_gemm_dense(false, false, l->batch, l->inputs, l->outputs, acc ? 1 : 0);
+	const struct dn_gemm_desc dw =
+		dn_gemm_dense(true, false, l->outputs, l->inputs, l->local_batch, dn_layer_adds(l) ? 1 : 0);
+	const struct dn_gemm_desc back = dn_gemm_dense(false, false, l->local_batch, l->inputs, l->outputs, acc ? 1 : 0);
 	int err = linear_backward(li, l);
 
 	if (!err)

@@ -18,19 +18,30 @@ struct conv {
 	bool packed_valid;
 };
 
+static int64_t padding_of(const struct dn_section *s)
+{
+	return dn_key_value(s, "pad") ? dn_key_value(s, "dilation") * (dn_key_value(s, "size") / 2) : dn_key_value(s, "padding");
+}
+
+static int64_t is_binary(const struct dn_section *s)
+{
+	return dn_key_value(s, "binary") || dn_key_value(s, "xnor");
+}
+
 static const struct dn_key_rule keys[] = {
 	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
 	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the square kernel" },
-	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the kernel" },
-	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides", .from = "stride" },
-	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .from = "stride" },
-	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is dilation * (size / 2)" },
-	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "zeros on each side, without pad=1" },
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the kernel", .means = layer_strides },
+	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides", .from = "stride",
+	  .means = layer_strides },
+	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .from = "stride", .means = layer_strides },
+	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is dilation * (size / 2)", .means = padding_of },
+	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "zeros on each side, without pad=1", .means = padding_of },
 	{ "groups", DN_KEY_INT, "1", 1, 1 << 24, .help = "cuts input and output channels into parts of their own" },
 	{ "dilation", DN_KEY_INT, "1", 1, 1 << 24, .help = "distance of the kernel's taps" },
 	LINEAR_KEYS,
 	{ "flipped", DN_KEY_INT, "0", 0, 1, .help = "1: the matrix lies transposed in .weights files", .resume = DN_RESUME_ANY },
-	{ "binary", DN_KEY_INT, "0", 0, 1, .help = "1: weights are binarised in forward" },
+	{ "binary", DN_KEY_INT, "0", 0, 1, .help = "1: weights are binarised in forward", .means = is_binary },
 	{ "xnor", DN_KEY_INT, "0", 0, 1, .help = "1: weights and input are binarised in forward" },
 	{ "bin_output", DN_KEY_ONLY, .def = "0" },
 	{ "antialiasing", DN_KEY_ONLY, .def = "0" },

@@ -9,8 +9,16 @@ struct cost {
 	void *scratch; /* delta of a pass that does not learn */
 };
 
+static int64_t type_of(const struct dn_section *s)
+{
+	const struct dn_key *k = dn_section_find((struct dn_section *)s, "type");
+	enum dn_cost type = DN_COST_SSE;
+
+	return k && dn_cost_find(k->value, &type) ? -1 : (int64_t)type;
+}
+
 static const struct dn_key_rule keys[] = {
-	{ "type", DN_KEY_TEXT, "sse", .help = "what is summed; seg is sse", .names = dn_cost_names },
+	{ "type", DN_KEY_TEXT, "sse", .help = "what is summed; seg is sse", .names = dn_cost_names, .means = type_of },
 	{ "scale", DN_KEY_FLOAT, "1", .help = "factor on the gradient, not on the loss" },
 	{ "ratio", DN_KEY_FLOAT, "0", .help = "no effect here", .resume = DN_RESUME_ANY },
 	{ "noobj", DN_KEY_FLOAT, "1", .help = "no effect here", .resume = DN_RESUME_ANY },

@@ -12,12 +12,17 @@ struct deconv {
 	void *dx; /* [n, inputs] what is added to delta; the op overwrites */
 };
 
+static int64_t padding_of(const struct dn_section *s)
+{
+	return dn_key_value(s, "pad") ? dn_key_value(s, "size") / 2 : dn_key_value(s, "padding");
+}
+
 static const struct dn_key_rule keys[] = {
 	{ "filters", DN_KEY_INT, "1", 1, 1 << 24, .help = "output channels" },
 	{ "size", DN_KEY_INT, "1", 1, 1 << 15, .help = "side of the square kernel" },
 	{ "stride", DN_KEY_INT, "1", 1, 1 << 15, .help = "distance of the input's pixels in the output" },
-	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is size / 2" },
-	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "pixels cut off on each side, without pad=1" },
+	{ "pad", DN_KEY_INT, "0", 0, 1, .help = "1: padding is size / 2", .means = padding_of },
+	{ "padding", DN_KEY_INT, "0", 0, 1 << 24, .help = "pixels cut off on each side, without pad=1", .means = padding_of },
 	LINEAR_KEYS,
 	{ .key = NULL },
 };

@@ -136,6 +136,8 @@ const char *layer_key(const struct dn_layer *l, const char *key, const char *def
 void layer_sources(const struct dn_layer *l, const char *key, char *out, size_t cap);
 /* layer_conv() - a convolution of the back end, with the workspace that it needs */
 int layer_conv(struct dn_layer *l, const struct dn_conv_desc *d, struct dn_conv **out);
+/* layer_strides() - what stride, stride_x and stride_y mean together, for dn_key_rule.means */
+int64_t layer_strides(const struct dn_section *s);
 /* layer_needs_image() - fails when the input is flat */
 int layer_needs_image(const struct dn_layer *l);
 /* layer_pass_delta() - dx of input @k (+)= alpha * delta, for layers whose gradient is that */

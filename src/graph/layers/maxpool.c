@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "graph/layers/layers_priv.h"
 
 struct maxpool {
@@ -11,10 +12,19 @@ struct maxpool {
 	int32_t *index; /* [n, c, oh, ow] the winner's position in its plane */
 };
 
+/* The stride is also what size follows from, and padding from that. */
+static int64_t window_of(const struct dn_section *s)
+{
+	const int64_t all[] = { layer_strides(s), dn_key_value(s, "size"), dn_key_value(s, "padding") };
+
+	return (int64_t)dn_hash(all, sizeof(all));
+}
+
 static const struct dn_key_rule keys[] = {
-	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the window" },
-	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides", .from = "stride" },
-	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .from = "stride" },
+	{ "stride", DN_KEY_INT, "1", 1, 1 << 24, .help = "step of the window", .means = window_of },
+	{ "stride_x", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_y: one stride for both sides", .from = "stride",
+	  .means = layer_strides },
+	{ "stride_y", DN_KEY_INT, NULL, 1, 1 << 24, .help = "the same as stride_x", .from = "stride", .means = layer_strides },
 	{ "size", DN_KEY_INT, NULL, 1, 1 << 24, .help = "side of the window", .from = "stride" },
 	{ "padding", DN_KEY_INT, NULL, 0, 1 << 24, .help = "of both sides together; the half, rounded down, lies left and above",
 	  .from = "size", .more = -1 },

@@ -118,7 +118,7 @@ static int reorg_forward(struct dn_layer *l, const struct dn_pass *pass)
 		break;
 	}
 	err = be->zero(st, l->output, l->out.bytes);
-	return err ? err : be->copy_rows(st, l->in.type, l->batch, l->inputs, x, l->inputs, l->output, l->outputs, false);
+	return err ? err : be->copy_rows(st, l->in.type, l->local_batch, l->inputs, x, l->inputs, l->output, l->outputs, false);
 }
 
 static int reorg_backward(struct dn_layer *l, const struct dn_pass *pass)
@@ -143,7 +143,7 @@ static int reorg_backward(struct dn_layer *l, const struct dn_pass *pass)
 	case EXTRA:
 		break;
 	}
-	return be->copy_rows(st, l->in.type, l->batch, l->inputs, l->delta, l->outputs, dx, l->inputs, acc);
+	return be->copy_rows(st, l->in.type, l->local_batch, l->inputs, l->delta, l->outputs, dx, l->inputs, acc);
 }
 
 const struct dn_layer_ops reorg_layer = {

@@ -84,7 +84,7 @@ static int route_forward(struct dn_layer *l, const struct dn_pass *pass)
 		const int64_t part = in->outputs / rt->groups;
 		const size_t part_bytes = (size_t)part * dn_type_bytes(l->out.type);
 		const char *x = dn_layer_x(l, pass, k);
-		int err = l->net->dev->be->copy_rows(l->net->compute, l->out.type, l->batch, part,
+		int err = l->net->dev->be->copy_rows(l->net->compute, l->out.type, l->local_batch, part,
 						     x + (size_t)rt->group_id * part_bytes, in->outputs, y, l->outputs, false);
 
 		if (err)
@@ -113,7 +113,7 @@ static int route_backward(struct dn_layer *l, const struct dn_pass *pass)
 			acc = true;
 		}
 		if (dx && !err)
-			err = be->copy_rows(l->net->compute, l->out.type, l->batch, part, dy, l->outputs,
+			err = be->copy_rows(l->net->compute, l->out.type, l->local_batch, part, dy, l->outputs,
 					    dx + (size_t)rt->group_id * part_bytes, in->outputs, acc);
 		if (err)
 			return err;

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/tree.h"
 #include "graph/layers/layers_priv.h"
 
@@ -21,7 +22,8 @@ static const struct dn_key_rule keys[] = {
 	{ "temperature", DN_KEY_FLOAT, "1", .help = "divides the input; positive" },
 	{ "noloss", DN_KEY_INT, "0", 0, 1, .help = "1: no loss, and no target" },
 	{ "spatial", DN_KEY_INT, "0", 0, 1, .help = "1: over the channels of each pixel" },
-	{ "tree", DN_KEY_TEXT, NULL, .help = "file of a hierarchy: a softmax for every group of siblings" },
+	{ "tree", DN_KEY_TEXT, NULL, .help = "file of a hierarchy: a softmax for every group of siblings",
+	  .resume = DN_RESUME_FILE },
 	{ .key = NULL },
 };
 
@@ -47,6 +49,7 @@ static int softmax_tree(struct dn_layer *l, struct dn_section *s)
 				       (long long)sm->tree->n, l->index, (long long)l->inputs);
 	sm->groups = (struct dn_tree_desc){ sm->tree->n, sm->tree->parent, sm->tree->n_groups, sm->tree->group_at };
 	sm->desc.tree = &sm->groups;
+	l->file_hash = dn_hash(sm->tree->parent, (size_t)sm->tree->n * sizeof(*sm->tree->parent)); /* names compute nothing */
 	if (!l->net->tree)
 		l->net->tree = sm->tree;
 	return sm->loss ? dn_layer_buffer(l, l->in.bytes, DN_LIFE_FORWARD, false, &sm->truth) : 0;

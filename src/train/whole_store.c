@@ -5,7 +5,7 @@
  * into the accumulator: acc = g0; acc += g1; ... element by element, which is what a sharded run computes as well.
  * With one microbatch an update the accumulator itself is what the layers write.
  */
-#include "train/local.h"
+#include "train/whole_store.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,19 +14,19 @@
 #include "train/loop.h"
 #include "train/optim.h"
 
-struct local_param { /* NULL where there is nothing */
+struct whole_param { /* NULL where there is nothing */
 	float *value;
 	float *acc; /* accumulated gradient */
 	float *state[DN_PARTS - DN_STATE0];
 };
 
-struct local {
+struct whole {
 	struct dn_net *net;
 	const struct dn_backend *be;
 	bool slots; /* gradients pass through the slot */
 	int n_states;
 	void *region[DN_MEM_PLANNED];
-	struct local_param *params; /* [n_params] */
+	struct whole_param *params; /* [n_params] */
 	bool *complete;		    /* [n_blocks] a microbatch of this update has been added already */
 	struct dn_window window;
 };
@@ -101,7 +101,7 @@ static int own_bytes(const struct dn_net *net, size_t *out)
 	return err;
 }
 
-int dn_local_bytes(const struct dn_net *net, size_t planned[DN_MEM_PLANNED])
+int dn_whole_bytes(const struct dn_net *net, size_t planned[DN_MEM_PLANNED])
 {
 	size_t bytes[DN_MEM_PLANNED], ring = 0;
 	int err;
@@ -132,7 +132,7 @@ static float *take(char **at, int64_t n)
 	return x;
 }
 
-static void place(struct local *s)
+static void place(struct whole *s)
 {
 	struct dn_net *net = s->net;
 	char *at[DN_MEM_PLANNED];
@@ -141,22 +141,22 @@ static void place(struct local *s)
 		at[r] = s->region[r];
 	for (int i = 0; i < net->n_params; i++) {
 		struct dn_param *p = net->params[i];
-		struct local_param *lp = &s->params[i];
+		struct whole_param *wp = &s->params[i];
 
 		if (p->role == DN_BUFFER) {
-			lp->value = p->value = take(&at[DN_MEM_BUFFERS], p->n);
+			wp->value = p->value = take(&at[DN_MEM_BUFFERS], p->n);
 			if (net->opt.train && !p->frozen)
 				p->stat = take(&at[DN_MEM_BUFFERS], p->n);
 			continue;
 		}
-		lp->value = p->value = take(&at[DN_MEM_PARAMS], p->n);
+		wp->value = p->value = take(&at[DN_MEM_PARAMS], p->n);
 		if (!net->opt.train || p->frozen)
 			continue;
-		lp->acc = take(&at[DN_MEM_GRADS], p->n);
+		wp->acc = take(&at[DN_MEM_GRADS], p->n);
 		for (int k = 0; k < s->n_states; k++)
-			lp->state[k] = take(&at[DN_MEM_OPTIMIZER], p->n);
+			wp->state[k] = take(&at[DN_MEM_OPTIMIZER], p->n);
 		if (!s->slots)
-			p->grad = lp->acc;
+			p->grad = wp->acc;
 	}
 	if (!s->slots)
 		return;
@@ -180,9 +180,9 @@ static int64_t most_elements(const struct dn_net *net)
 	return most;
 }
 
-static int local_alloc(void *self, struct dn_net *net)
+static int whole_alloc(void *self, struct dn_net *net)
 {
-	struct local *s = self;
+	struct whole *s = self;
 	size_t bytes[DN_MEM_PLANNED];
 	int err;
 
@@ -208,9 +208,9 @@ static int local_alloc(void *self, struct dn_net *net)
 	return dn_window_init(&s->window, net->dev, most_elements(net));
 }
 
-static void local_destroy(void *self)
+static void whole_destroy(void *self)
 {
-	struct local *s = self;
+	struct whole *s = self;
 
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
 		if (s->region[r])
@@ -223,17 +223,17 @@ static void local_destroy(void *self)
 
 /* --- access --- */
 
-static float *part_of(const struct local *s, const struct dn_param *p, enum dn_part part)
+static float *part_of(const struct whole *s, const struct dn_param *p, enum dn_part part)
 {
-	const struct local_param *lp = &s->params[p->index];
+	const struct whole_param *wp = &s->params[p->index];
 
 	switch (part) {
 	case DN_VALUE:
-		return lp->value;
+		return wp->value;
 	case DN_GRAD:
-		return lp->acc;
+		return wp->acc;
 	default:
-		return part < DN_PARTS ? lp->state[part - DN_STATE0] : NULL;
+		return part < DN_PARTS ? wp->state[part - DN_STATE0] : NULL;
 	}
 }
 
@@ -250,9 +250,9 @@ static int each_piece(void *arg, int64_t at, int64_t n, float *x)
 	return e->fn(e->arg, e->p, at, n, x);
 }
 
-static int local_each(void *self, struct dn_param *p, enum dn_part part, unsigned access, dn_interval_fn fn, void *arg)
+static int whole_each(void *self, struct dn_param *p, enum dn_part part, unsigned access, dn_interval_fn fn, void *arg)
 {
-	struct local *s = self;
+	struct whole *s = self;
 	struct each e = { p, fn, arg };
 	float *x = part_of(s, p, part);
 
@@ -260,12 +260,12 @@ static int local_each(void *self, struct dn_param *p, enum dn_part part, unsigne
 }
 
 /* where several ranks train with a store like this one, all own the same */
-static bool local_writes(void *self, const struct dn_param *p, enum dn_part part)
+static bool whole_writes(void *self, const struct dn_param *p, enum dn_part part)
 {
-	return ((const struct local *)self)->net->opt.rank == 0;
+	return ((const struct whole *)self)->net->opt.rank == 0;
 }
 
-static int range_of(const struct local *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float **out)
+static int range_of(const struct whole *s, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float **out)
 {
 	float *x = part_of(s, p, part);
 
@@ -278,9 +278,9 @@ static int range_of(const struct local *s, const struct dn_param *p, enum dn_par
 	return 0;
 }
 
-static int local_read(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out)
+static int whole_read(void *self, const struct dn_param *p, enum dn_part part, int64_t at, int64_t n, float *out)
 {
-	struct local *s = self;
+	struct whole *s = self;
 	float *x;
 	int err;
 
@@ -288,40 +288,40 @@ static int local_read(void *self, const struct dn_param *p, enum dn_part part, i
 	return err || !out ? err : dn_window_read(&s->window, s->net->compute, x, n, out);
 }
 
-static void local_touched(void *self)
+static void whole_touched(void *self)
 {
-	((struct local *)self)->net->values_version++;
+	((struct whole *)self)->net->values_version++;
 }
 
-static int local_write(void *self, struct dn_param *p, enum dn_part part, int64_t at, int64_t n, const float *in)
+static int whole_write(void *self, struct dn_param *p, enum dn_part part, int64_t at, int64_t n, const float *in)
 {
-	struct local *s = self;
+	struct whole *s = self;
 	float *x;
 	int err;
 
 	if (!in)
-		return dn_fail(-EINVAL, "%s: values for this rank are elsewhere, and the local store has no way to them",
+		return dn_fail(-EINVAL, "%s: values for this rank are elsewhere, and the whole store has no way to them",
 			       p->name);
 	err = range_of(s, p, part, at, n, &x);
 	if (!err)
 		err = dn_window_write(&s->window, s->net->compute, x, n, in);
-	local_touched(s);
+	whole_touched(s);
 	return err;
 }
 
 /* --- a step --- */
 
-static int local_begin(void *self, struct dn_net *net, int64_t step)
+static int whole_begin(void *self, struct dn_net *net, int64_t step)
 {
-	struct local *s = self;
+	struct whole *s = self;
 
 	memset(s->complete, 0, (size_t)net->n_blocks * sizeof(*s->complete)); /* host memory */
 	return 0;
 }
 
-static int local_after_backward(void *self, struct dn_block *b, const struct dn_pass *pass)
+static int whole_after_backward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
-	struct local *s = self;
+	struct whole *s = self;
 	struct dn_net *net = s->net;
 	int first, n, err;
 
@@ -345,9 +345,9 @@ static int local_after_backward(void *self, struct dn_block *b, const struct dn_
 	return 0;
 }
 
-static int local_stats(void *self, struct dn_net *net)
+static int whole_stats(void *self, struct dn_net *net)
 {
-	struct local *s = self;
+	struct whole *s = self;
 
 	for (int i = 0; i < net->n_params; i++) {
 		struct dn_param *p = net->params[i];
@@ -362,53 +362,53 @@ static int local_stats(void *self, struct dn_net *net)
 	return 0;
 }
 
-static int local_step(void *self, struct dn_net *net, const struct dn_update *u)
+static int whole_step(void *self, struct dn_net *net, const struct dn_update *u)
 {
-	struct local *s = self;
+	struct whole *s = self;
 	int err = 0;
 
 	for (int i = 0; i < net->n_params && !err; i++) {
-		struct local_param *lp = &s->params[i];
+		struct whole_param *wp = &s->params[i];
 
-		if (lp->acc)
-			err = dn_optim_range(net->compute, net->params[i], u, net->params[i]->n, lp->value, lp->acc, lp->state);
+		if (wp->acc)
+			err = dn_optim_range(net->compute, net->params[i], u, net->params[i]->n, wp->value, wp->acc, wp->state);
 	}
-	local_touched(s);
+	whole_touched(s);
 	return err ? err : s->be->stream_sync(net->compute);
 }
 
-static void local_report(void *self, struct dn_store_report *out)
+static void whole_report(void *self, struct dn_store_report *out)
 {
-	struct local *s = self;
+	struct whole *s = self;
 
 	memset(out, 0, sizeof(*out));
 	out->replicas = s->net->opt.world;
 	/* the sums have been checked by alloc: an overflow would have ended the run there */
-	if (dn_local_bytes(s->net, out->planned_bytes))
+	if (dn_whole_bytes(s->net, out->planned_bytes))
 		memset(out->planned_bytes, 0, sizeof(out->planned_bytes));
 }
 
-static const struct dn_store_ops local_ops = {
-	.alloc = local_alloc,
-	.each = local_each,
-	.writes = local_writes,
-	.read = local_read,
-	.write = local_write,
-	.stats = local_stats,
-	.begin = local_begin,
-	.step = local_step,
-	.touched = local_touched,
-	.report = local_report,
-	.destroy = local_destroy,
+static const struct dn_store_ops whole_ops = {
+	.alloc = whole_alloc,
+	.each = whole_each,
+	.writes = whole_writes,
+	.read = whole_read,
+	.write = whole_write,
+	.stats = whole_stats,
+	.begin = whole_begin,
+	.step = whole_step,
+	.touched = whole_touched,
+	.report = whole_report,
+	.destroy = whole_destroy,
 };
 
-static const struct dn_hooks local_hooks = {
-	.after_backward = local_after_backward,
+static const struct dn_hooks whole_hooks = {
+	.after_backward = whole_after_backward,
 };
 
-int dn_local_attach(struct dn_net *net)
+int dn_whole_attach(struct dn_net *net)
 {
-	struct local *s;
+	struct whole *s;
 
 	if (net->store.ops)
 		return dn_fail(-EEXIST, "the net has a store already");
@@ -417,6 +417,6 @@ int dn_local_attach(struct dn_net *net)
 		return -ENOMEM;
 	s->net = net;
 	s->be = net->dev->be;
-	net->store = (struct dn_store){ .ops = &local_ops, .hooks = &local_hooks, .self = s, .constant = true };
+	net->store = (struct dn_store){ .ops = &whole_ops, .hooks = &whole_hooks, .self = s, .constant = true };
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* train: the local store. */
+/* train: the whole store. */
 #include <errno.h>
 
 #include "train_help.h"
@@ -23,7 +23,7 @@ static void planned_bytes_are_what_is_allocated(void)
 			before[k] = m.now_bytes;
 		}
 		open_net(&t, cfgs[i]);
-		CHECK_OK(dn_local_bytes(t.net, planned));
+		CHECK_OK(dn_whole_bytes(t.net, planned));
 		CHECK_OK(dn_loop_input_bytes(t.net, &ring));
 		t.net->store.ops->report(t.net->store.self, &r);
 		for (int k = 0; k < DN_MEM_PLANNED; k++) {
@@ -68,8 +68,8 @@ static void update_once(const char *cfg, float *values)
 	CHECK_OK(t.net->store.ops->begin(t.net->store.self, t.net, 1));
 	for (int64_t k = 0; k < t.net->subdivisions; k++) {
 		CHECK_OK(dn_net_input_wait(t.net));
-		for (int64_t i = 0; i < t.net->local; i++)
-			CHECK_OK(made_get(&m.ds, k * t.net->local + i, NULL, t.input + 6 * i, t.truth + 3 * i, 3, NULL));
+		for (int64_t i = 0; i < t.net->local_batch; i++)
+			CHECK_OK(made_get(&m.ds, k * t.net->local_batch + i, NULL, t.input + 6 * i, t.truth + 3 * i, 3, NULL));
 		CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 		CHECK_OK(dn_net_backward(t.net, pass_of(t.net)));
 	}
@@ -133,7 +133,7 @@ static void ranges_are_read_and_written_with_bounds(void)
 	CHECK_FAILS(s->read(t.net->store.self, p, DN_VALUE, 27, 4, y), -EINVAL, p->name);
 	CHECK_FAILS(s->read(t.net->store.self, p, DN_VALUE, -1, 1, y), -EINVAL, p->name);
 	CHECK_FAILS(s->write(t.net->store.self, p, DN_STATE1, 0, 1, x), -EINVAL, "no part");
-	CHECK_FAILS(dn_local_attach(t.net), -EEXIST, "store");
+	CHECK_FAILS(dn_whole_attach(t.net), -EEXIST, "store");
 	net_help_close(&t);
 }
 
@@ -149,5 +149,5 @@ static const struct check_case cases[] = {
 
 int main(void)
 {
-	return train_help_run("train_local", cases);
+	return train_help_run("train_whole_store", cases);
 }
