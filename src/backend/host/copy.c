@@ -3,14 +3,29 @@
 #include <string.h>
 #include "backend/host/stream.h"
 #ifdef __SSE2__
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #define LARGE_BYTES ((size_t)1 << 20)
-#define AHEAD_BYTES 1024
 
 #ifdef __SSE2__
-/* @dst on 16 bytes, @bytes a multiple of 64 */
+/* @dst on 32 bytes, @bytes a multiple of 128 */
+__attribute__((target("avx"))) static void past_cache_avx(char *dst, const char *src, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += 128) {
+		const __m256i *from = (const __m256i *)(const void *)(src + i);
+		__m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1);
+		__m256i c = _mm256_loadu_si256(from + 2), d = _mm256_loadu_si256(from + 3);
+		__m256i *to = (__m256i *)(void *)(dst + i);
+
+		_mm256_stream_si256(to, a);
+		_mm256_stream_si256(to + 1, b);
+		_mm256_stream_si256(to + 2, c);
+		_mm256_stream_si256(to + 3, d);
+	}
+	_mm_sfence(); /* whoever is told of the copy sees it */
+}
+
 static void past_cache(char *dst, const char *src, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i += 64) {
@@ -19,25 +34,27 @@ static void past_cache(char *dst, const char *src, size_t bytes)
 		__m128i c = _mm_loadu_si128(from + 2), d = _mm_loadu_si128(from + 3);
 		__m128i *to = (__m128i *)(void *)(dst + i);
 
-		_mm_prefetch(src + i + AHEAD_BYTES, _MM_HINT_NTA); /* beyond the end it does nothing */
 		_mm_stream_si128(to, a);
 		_mm_stream_si128(to + 1, b);
 		_mm_stream_si128(to + 2, c);
 		_mm_stream_si128(to + 3, d);
 	}
-	_mm_sfence(); /* whoever is told of the copy sees it */
+	_mm_sfence();
 }
 #endif
 
 void stream_move(void *dst, const void *src, size_t bytes)
 {
 #ifdef __SSE2__
-	size_t first = -(uintptr_t)dst & 15, large;
+	size_t first = -(uintptr_t)dst & 31, large;
 
 	if (bytes >= LARGE_BYTES) {
-		large = (bytes - first) / 64 * 64;
+		large = (bytes - first) / 128 * 128;
 		memcpy(dst, src, first);
-		past_cache((char *)dst + first, (const char *)src + first, large);
+		if (__builtin_cpu_supports("avx"))
+			past_cache_avx((char *)dst + first, (const char *)src + first, large);
+		else
+			past_cache((char *)dst + first, (const char *)src + first, large);
 		first += large;
 		memcpy((char *)dst + first, (const char *)src + first, bytes - first);
 		return;
