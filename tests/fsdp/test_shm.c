@@ -96,7 +96,7 @@ static int bench_open(struct bench *b, struct job *j, int rank)
 	b->rank = rank;
 	for (int i = 0; i < j->size; i++)
 		members[i] = first + i * j->stride;
-	CHECK_OK(fsdp_mesh_create_local(&b->mesh, j->hub, rank, j->timeout_ms));
+	CHECK_OK(fsdp_mesh_create_local(&b->mesh, j->hub, rank, 0, j->timeout_ms));
 	err = open_windows(b);
 	if (err)
 		return err;
@@ -451,7 +451,7 @@ static void a_failed_allocation_leaves_nothing(void)
 
 		job_init(&j, 1, 16);
 		b->j = &j;
-		CHECK_OK(fsdp_mesh_create_local(&b->mesh, j.hub, 0, 1000));
+		CHECK_OK(fsdp_mesh_create_local(&b->mesh, j.hub, 0, 0, 1000));
 		dn_mem_fail_at((uint64_t)n);
 		err = open_windows(b);
 		dn_mem_fail_at(0);
