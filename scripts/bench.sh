@@ -5,6 +5,7 @@
 #   a step of the digits net without the plugin, and with it on 1 and 2 ranks; ratio = without / with, so higher is better
 # of_sgemm: share of the product's rate; of_peer: how many times as fast as Debian's library.
 # The machine should be idle: a second program on its cores halves two threads' figures.
+#   gathers and reductions of a block of 64 MiB between 2 and 4 ranks, over shared memory and channels; ratio = MPI's own / ours
 #   STEPS (40, of a run), NP ("1 2"), B (build/release): as elsewhere; PROFILE=1: the time of each layer and op of darknet19 instead
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +36,14 @@ else
 fi
 "$out/bench" train $net 1 size=128 batch=4
 "$out/bench" train $net 2 size=128 batch=4
+
+# --- collectives of one host ---
+mpicc -std=gnu11 -O2 -Wall -Wextra -Wno-unused-parameter -fopenmp -Isrc -Iplugins/fsdp tests/bench/collectives.c \
+	"$B"/obj/plugins/fsdp/*.o "$B"/obj/plugins/fsdp/*/*.o "$B/lib/libdarknet.a" \
+	-ldnnl -lcjson -lxxhash -lz -lgomp -ldl -lpthread -lm -o "$out/collectives"
+for n in 2 4; do
+	scripts/run-mpi.sh $n "$out/collectives" < /dev/null
+done
 
 # --- the plugin ---
 one() { # NAME RUN COMMAND...

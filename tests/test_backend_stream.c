@@ -329,6 +329,30 @@ static void tasks_may_use_ops_on_their_own_stream(void)
 	comm_close(&c);
 }
 
+/* sizes around the one at which copies change their way, at any address, and nothing beside them */
+static void copies_of_any_size_and_place_are_whole(void)
+{
+	static const size_t sizes[] = { 0, 1, 63, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (1 << 20) + 79, (3 << 20) + 5 };
+	enum { MOST = (3 << 20) + 128 };
+	struct comm_rig c = comm_open();
+	unsigned char *from = malloc(MOST), *to = malloc(MOST);
+
+	CU_ASSERT_FATAL(from && to);
+	for (size_t i = 0; i < MOST; i++)
+		from[i] = (unsigned char)(i * 2654435761u >> 13);
+	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++)
+		for (size_t at = 0; at < 36; at += 5) {
+			memset(to, 0xa5, MOST);
+			CHECK_OK(c.r.be->copy(c.a, to + at, from + 36 - at, sizes[k]));
+			CHECK_OK(c.r.be->stream_sync(c.a));
+			CHECK_BITS(to + at, from + 36 - at, sizes[k]);
+			CU_ASSERT((!at || to[at - 1] == 0xa5) && to[at + sizes[k]] == 0xa5);
+		}
+	free(from);
+	free(to);
+	comm_close(&c);
+}
+
 static const struct check_case cases[] = {
 	{ "comm_stream_runs_tasks_in_order_and_starts_each_once", comm_stream_runs_tasks_in_order_and_starts_each_once },
 	{ "streams_do_not_wait_for_each_other_unless_told", streams_do_not_wait_for_each_other_unless_told },
@@ -342,6 +366,7 @@ static const struct check_case cases[] = {
 	{ "full_queue_is_an_error_and_allocates_nothing", full_queue_is_an_error_and_allocates_nothing },
 	{ "tasks_belong_on_communication_streams", tasks_belong_on_communication_streams },
 	{ "tasks_may_use_ops_on_their_own_stream", tasks_may_use_ops_on_their_own_stream },
+	{ "copies_of_any_size_and_place_are_whole", copies_of_any_size_and_place_are_whole },
 	{ NULL, NULL },
 };
 

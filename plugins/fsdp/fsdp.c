@@ -10,7 +10,17 @@ struct fsdp {
 	struct fsdp_options opt;
 	struct fsdp_mesh *mesh;
 	struct fsdp_plan *plan;
+	char where[512]; /* that says which collectives are wanted */
+	bool shm_forced;
 };
+
+/* what carries out the collectives, as far as it is known: windows may turn out to be impossible */
+static int settle_collectives(struct dn_run *r, const struct fsdp *f)
+{
+	enum fsdp_transport t = f->opt.transport == FSDP_SHM ? FSDP_SHM : f->mesh->mpi ? FSDP_MPI : FSDP_LOCAL;
+
+	return dn_options_set(r->options, "collectives", fsdp_name_of(&fsdp_transports, (int)t), "resolved");
+}
 
 /* Values that depend on others or on the launch: printed, compared and logged as what they are. */
 static int settle(struct dn_run *r, const struct fsdp *f)
@@ -24,9 +34,7 @@ static int settle(struct dn_run *r, const struct fsdp *f)
 	every = dn_options_text(r->options, "save_every");
 	if (!err && every && !strcmp(every, "off"))
 		err = dn_options_set(r->options, "save_every", "0", "resolved"); /* as the flag says it */
-	return err ? err
-		   : dn_options_set(r->options, "collectives",
-				    fsdp_name_of(&fsdp_transports, f->mesh->mpi ? FSDP_MPI : FSDP_LOCAL), "resolved");
+	return err ? err : settle_collectives(r, f);
 }
 
 static int fsdp_init(struct dn_run *r, void **self)
@@ -37,12 +45,19 @@ static int fsdp_init(struct dn_run *r, void **self)
 	if (!f)
 		return -ENOMEM;
 	err = fsdp_options_resolve(r->options, &f->opt);
+	snprintf(f->where, sizeof(f->where), "%s",
+		 dn_options_given(r->options, "collectives") ? dn_options_where(r->options, "collectives") : "fsdp");
 	if (!err)
 		err = fsdp_mesh_create(&f->mesh, f->opt.transport, f->opt.timeout_ms);
-	if (!err)
+	if (!err) {
 		f->opt.ranks_on_host = f->mesh->ranks_on_host;
-	if (!err)
+		/* where nobody has said what he wants, ranks read each other's memory when all are on one host */
+		f->shm_forced = f->opt.transport == FSDP_SHM;
+		if (f->opt.transport == FSDP_AUTO && f->mesh->mpi && f->mesh->world > 1 &&
+		    f->mesh->ranks_on_host == f->mesh->world)
+			f->opt.transport = FSDP_SHM;
 		err = settle(r, f);
+	}
 	if (err) {
 		fsdp_mesh_destroy(f->mesh);
 		dn_free(f);
@@ -72,19 +87,62 @@ static int compare_plans(const struct dn_run *r, const struct fsdp_plan *p)
 	return dn_group_compare(&r->group, items, (int)(sizeof(items) / sizeof(items[0])));
 }
 
-static int fsdp_net_ready(void *self, struct dn_run *r)
+static int make_plan(struct fsdp *f, struct dn_run *r, int err)
 {
-	struct fsdp *f = self;
-	int err;
-
-	err = fsdp_blocks_apply(r->net, &f->opt);
+	fsdp_plan_destroy(f->plan);
+	f->plan = NULL;
 	if (!err)
 		err = fsdp_plan_build(&f->plan, r->net, &f->opt, r->group.world);
 	if (!err && dn_log_on("fsdp", DN_LOG_DEBUG))
 		err = fsdp_plan_check(f->plan, NULL, NULL);
 	err = dn_group_agree(&r->group, err, "start-up: plan");
+	return err ? err : compare_plans(r, f->plan);
+}
+
+/* Windows are impossible, for a reason that all ranks know: without them it goes as between hosts, unless somebody wants them. */
+static int without_windows(struct fsdp *f, struct dn_run *r, const char *reason)
+{
+	char why[1024];
+
+	snprintf(why, sizeof(why), "%s", reason); /* which may be the message itself */
+	if (f->shm_forced)
+		return dn_group_agree(&r->group, fsdp_refuse("collectives", "shm", f->where, why), "start-up: windows");
+	if (r->group.rank == 0)
+		dn_log("fsdp", DN_LOG_WARN, "collectives=auto: mpi, not shm: %s", why);
+	f->opt.transport = FSDP_MPI;
+	return settle_collectives(r, f);
+}
+
+static int make_windows(struct fsdp *f, struct dn_run *r)
+{
+	struct fsdp_windows_ask ask = { .ranks_on_host = f->mesh->ranks_on_host };
+	int err;
+
+	if (!fsdp_plan_windows(f->plan))
+		return 0;
+	for (int k = 0; k < DN_MEM_PLANNED; k++)
+		if (fsdp_place_shared(f->plan, (enum dn_region)k))
+			ask.region[k] = fsdp_place_all(f->plan, (enum dn_region)k, false).bytes;
+	err = fsdp_windows_open(&f->mesh->windows, &f->mesh->control, &ask);
+	if (!err || err != f->mesh->control.agreed)
+		return err;
+	err = without_windows(f, r, dn_message());
+	return err ? err : make_plan(f, r, 0);
+}
+
+static int fsdp_net_ready(void *self, struct dn_run *r)
+{
+	struct fsdp *f = self;
+	struct dn_facts facts;
+	int err;
+
+	r->dev->be->facts(r->dev, &facts);
+	err = fsdp_blocks_apply(r->net, &f->opt);
+	if (!err && f->opt.transport == FSDP_SHM && !facts.host_access)
+		err = without_windows(f, r, "other ranks cannot reach this back end's memory");
+	err = make_plan(f, r, err);
 	if (!err)
-		err = compare_plans(r, f->plan);
+		err = make_windows(f, r);
 	if (err)
 		return err;
 	if (r->group.rank == 0)

@@ -78,6 +78,16 @@ static const struct dn_option plan_flags[] = {
 
 static const struct dn_option *const plan_tables[] = { plan_flags, NULL };
 
+/* what a run of as many ranks on this host does */
+static void one_host(const struct dn_net *net, struct fsdp_options *o)
+{
+	struct dn_facts facts;
+
+	net->dev->be->facts(net->dev, &facts);
+	if (o->transport == FSDP_AUTO && net->opt.world > 1 && facts.host_access)
+		o->transport = FSDP_SHM;
+}
+
 static int plan_build(struct fsdp_plan **out, struct offline *o, const struct dn_command *c, const struct dn_options *keys)
 {
 	const struct dn_options *f = c->flags;
@@ -103,6 +113,8 @@ static int plan_build(struct fsdp_plan **out, struct offline *o, const struct dn
 		err = fsdp_blocks_apply(o->net, &options);
 	if (!err)
 		err = dn_net_check_keys(o->net);
+	if (!err)
+		one_host(o->net, &options);
 	if (!err)
 		err = fsdp_plan_build(out, o->net, &options, opt.world);
 	if (!err) {

@@ -59,7 +59,7 @@ int fsdp_name_find(const struct fsdp_names *n, const char *value, const char *wh
 
 static const struct fsdp_name transports[] = {
 	{ "auto", FSDP_AUTO, false }, { "mpi", FSDP_MPI, false }, { "local", FSDP_LOCAL, false },
-	{ "shm", -1, true },	      { "nccl", -1, true },	  { NULL, 0, false },
+	{ "shm", FSDP_SHM, false },   { "nccl", -1, true },	  { NULL, 0, false },
 };
 
 static const struct fsdp_name types[] = {

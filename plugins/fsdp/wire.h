@@ -54,7 +54,7 @@ int fsdp_name_find(const struct fsdp_names *n, const char *value, const char *wh
 /** fsdp_refuse() - -EINVAL with "a.cfg:7: KEY=VALUE: WHY", or "-fsdp.KEY VALUE: WHY" when @where is a flag */
 int fsdp_refuse(const char *key, const char *value, const char *where, const char *why);
 
-enum fsdp_transport { FSDP_AUTO, FSDP_MPI, FSDP_LOCAL };
+enum fsdp_transport { FSDP_AUTO, FSDP_MPI, FSDP_LOCAL, FSDP_SHM };
 
 extern const struct fsdp_names fsdp_transports, fsdp_wire_types, fsdp_reduce_types;
 
@@ -81,9 +81,10 @@ struct fsdp_coll_memory {
 	size_t gather_piece_bytes; /* of a gather that passes through memory of the host; 0 = none does */
 	size_t device;		   /* staging in bytes, a multiple of DN_ALIGN; a sum may be made behind what comes from others */
 	size_t host;		   /* pinned; 0 with host_access */
+	bool windows;		   /* other ranks read the regions where operations begin: comm/window.h */
 };
 
-/** fsdp_coll_memory() - of the collectives @name ("channels"); a pure function */
+/** fsdp_coll_memory() - of the collectives @name ("channels", "shm"); a pure function */
 int fsdp_coll_memory(const char *name, const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out);
 
 #endif

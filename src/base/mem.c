@@ -290,6 +290,27 @@ void dn_free(void *p)
 	free(base);
 }
 
+int dn_mem_take(enum dn_region r, size_t bytes)
+{
+	int err;
+
+	if (must_fail()) {
+		out_of_memory(r, bytes);
+		return -ENOMEM;
+	}
+	err = check_room(r, bytes);
+	if (err)
+		return err;
+	atomic_fetch_add(&counters[r].n_allocs, 1);
+	count_add(r, bytes);
+	return 0;
+}
+
+void dn_mem_give(enum dn_region r, size_t bytes)
+{
+	count_sub(r, bytes);
+}
+
 void dn_mem_stats(enum dn_region r, struct dn_mem_stats *out)
 {
 	assert((unsigned)r < DN_MEM_REGIONS);

@@ -59,6 +59,11 @@ DN_EXPORT void *dn_alloc_region(enum dn_region r, size_t bytes);
 /** dn_free() - release memory of any of the calls above; NULL is legal */
 DN_EXPORT void dn_free(void *p);
 
+/** dn_mem_take() - count @bytes of region @r that the caller is about to map itself, as if they were allocated: it fails like that */
+DN_EXPORT int dn_mem_take(enum dn_region r, size_t bytes);
+/** dn_mem_give() - they are unmapped */
+DN_EXPORT void dn_mem_give(enum dn_region r, size_t bytes);
+
 DN_EXPORT void dn_mem_stats(enum dn_region r, struct dn_mem_stats *out);
 DN_EXPORT uint64_t dn_mem_n_allocs(void); /* over all regions */
 

@@ -692,8 +692,8 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 	CHECK_FAILS(resolve("recompute", "a,,b", NULL, NULL, &o), -EINVAL, "a.cfg:7: recompute=a,,b: wanted none, all, or names");
 	CHECK_FAILS(resolve("recompute", "", NULL, NULL, &o), -EINVAL, "wanted none, all, or names");
 	CHECK_OK(resolve("recompute", "a,b", NULL, NULL, &o));
-	CHECK_FAILS(resolve("collectives", "shm", NULL, NULL, &o), -EINVAL,
-		    "a.cfg:7: collectives=shm: not in this version, which supports auto, mpi, local");
+	CHECK_FAILS(resolve("collectives", "nccl", NULL, NULL, &o), -EINVAL,
+		    "a.cfg:7: collectives=nccl: not in this version, which supports auto, mpi, local, shm");
 	CHECK_FAILS(resolve("prefetch", "early", NULL, NULL, &o), -EINVAL,
 		    "a.cfg:7: prefetch=early: unknown; this version supports pre, post, none");
 	CHECK_FAILS(resolve("timeout", "-1", NULL, NULL, &o), -EINVAL, "timeout=-1");

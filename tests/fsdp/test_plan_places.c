@@ -67,6 +67,35 @@ static void parts_of_all_blocks_fill_their_regions_once(void)
 }
 
 /* a state of one kind lies in one piece over all blocks: an update over a range may rely on it */
+static void windows_are_the_regions_that_other_ranks_read(void)
+{
+	struct fsdp_options o = plan_defaults();
+	struct planned p, mpi;
+
+	make(&mpi, frozen, 3, 0, true);
+	for (int r = 0; r < DN_MEM_PLANNED; r++)
+		CU_ASSERT_FALSE(fsdp_place_shared(mpi.plan, (enum dn_region)r));
+	o.transport = FSDP_SHM;
+	for (int train = 0; train < 2; train++) {
+		CHECK_OK_FATAL(planned_make(&p, frozen, 3, train, &o));
+		CU_ASSERT_STRING_EQUAL(p.plan->collectives, "shm");
+		for (int r = 0; r < DN_MEM_PLANNED; r++)
+			CHECK_EQ(fsdp_place_shared(p.plan, (enum dn_region)r),
+				 r == DN_MEM_PARAMS || (train && r == DN_MEM_GRAD_SLOTS));
+		CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
+		if (train) { /* gradients are not staged, all else is the same */
+			size_t less = mpi.plan->planned[DN_MEM_STAGING] - p.plan->planned[DN_MEM_STAGING];
+
+			CU_ASSERT(less > 0 && less <= mpi.plan->planned[DN_MEM_STAGING]);
+			CHECK_EQ(mpi.plan->total_bytes - p.plan->total_bytes, less);
+			CHECK_EQ(mpi.plan->gather_bytes, p.plan->gather_bytes);
+			CHECK_EQ(mpi.plan->reduce_bytes, p.plan->reduce_bytes);
+		}
+		planned_fini(&p);
+	}
+	planned_fini(&mpi);
+}
+
 static void states_lie_in_planes(void)
 {
 	struct planned p;
@@ -317,6 +346,7 @@ static void room_does_not_grow_with_the_microbatches(void)
 #f, f \
 	}
 static const struct check_case cases[] = { CASE(parts_of_all_blocks_fill_their_regions_once),
+					   CASE(windows_are_the_regions_that_other_ranks_read),
 					   CASE(states_lie_in_planes),
 					   CASE(buffers_lie_behind_one_another),
 					   CASE(states_that_share_a_byte_are_reported),

@@ -5,8 +5,9 @@ cfg=$tmp/net.cfg
 net "$cfg" 0 100000000
 worlds=${NP:-1 2 3 4}
 
-start() { # start N: $job is mpirun's process
-	scripts/run-mpi.sh "$1" "$bin" classifier train "$tmp/x.data" "$cfg" -threads 1 -fsdp.timeout "$2" -log "$tmp/log" \
+# start N TIMEOUT [COLLECTIVES]: $job is mpirun's process
+start() {
+	scripts/run-mpi.sh "$1" "$bin" classifier train "$tmp/x.data" "$cfg" -threads 1 -fsdp.timeout "$2" -fsdp.collectives "${3:-auto}" -log "$tmp/log" \
 		> "$tmp/out" 2> "$tmp/err" < /dev/null &
 	job=$!
 	for _ in $(seq 200); do
@@ -23,16 +24,16 @@ rank_pid() {
 	done
 }
 
-hurt() { # hurt N SIGNAL RANK STATUS
+hurt() { # hurt N SIGNAL RANK STATUS COLLECTIVES
 	local begin seconds others
 	rm -f "$tmp/log"
-	start "$1" 3
+	start "$1" 3 "$5"
 	begin=$(date +%s%N)
 	kill "-$2" "$(rank_pid "$3")"
 	wait "$job"
 	status=$?
 	seconds=$((($(date +%s%N) - begin) / 1000000000))
-	echo "$1 ranks, $2 to rank $3: status $status after $seconds s: $(grep -a '^darknet:' "$tmp/err")"
+	echo "$1 ranks over $5, $2 to rank $3: status $status after $seconds s: $(grep -a '^darknet:' "$tmp/err")"
 	[ $status = "$4" ] || bad "status $status, wanted $4"
 	[ $seconds -lt 10 ] || bad "$seconds s"
 	[ "$2" = STOP ] || return
@@ -45,9 +46,12 @@ hurt() { # hurt N SIGNAL RANK STATUS
 for n in $worlds; do
 	[ "$n" -gt 1 ] || continue
 	for r in $(seq 0 $((n - 1))); do
-		hurt "$n" STOP "$r" 3
+		for over in shm mpi; do
+			hurt "$n" STOP "$r" 3 $over
+		done
 	done
-	hurt "$n" KILL $((n - 1)) 137
+	hurt "$n" KILL $((n - 1)) 137 shm
+	hurt "$n" KILL $((n - 1)) 137 mpi
 done
 
 # a rank that does not begin

@@ -25,7 +25,8 @@ nap() { # milliseconds
 start() {
 	rm -rf "$tmp/log" "$tmp/backup"
 	net "$cfg" "$2" "$3"
-	scripts/run-mpi.sh "$1" "$bin" classifier train "$tmp/x.data" "$cfg" -threads 1 -fsdp.timeout "$4" -log "$tmp/log" \
+	[ $((RANDOM % 2)) = 0 ] && over=mpi || over=shm
+	scripts/run-mpi.sh "$1" "$bin" classifier train "$tmp/x.data" "$cfg" -threads 1 -fsdp.timeout "$4" -log "$tmp/log" -fsdp.collectives $over \
 		-save_every 7 -valid 11 > "$tmp/out" 2> "$tmp/err" < /dev/null &
 	job=$!
 }
@@ -73,7 +74,7 @@ moment() {
 		[ "$status" = 137 ] || bad "status $status, wanted 137"
 		[ "$(echo "$say" | wc -l)" -le 1 ] || bad "more than one line"
 	fi
-	echo "$n ranks, $2 to rank $r, $where: $(echo "$say" | head -n 1)"
+	echo "$n ranks over $over, $2 to rank $r, $where: $(echo "$say" | head -n 1)"
 	if [ "$ok" -ge 1 ]; then
 		named=$((named + 1))
 	else

@@ -646,6 +646,7 @@ static int channels_memory(const struct fsdp_coll_needs *n, struct fsdp_coll_mem
 
 const struct fsdp_coll_ops fsdp_coll_channels = {
 	.name = "channels",
+	.in_place = true,
 	.memory = channels_memory,
 	.open = channels_open,
 	.close = channels_close,
@@ -654,7 +655,7 @@ const struct fsdp_coll_ops fsdp_coll_channels = {
 	.exchange = prepare_exchange,
 };
 
-static const struct fsdp_coll_ops *const table[] = { &fsdp_coll_channels };
+static const struct fsdp_coll_ops *const table[] = { &fsdp_coll_channels, &fsdp_coll_shm };
 
 const struct fsdp_coll_ops *fsdp_coll_find(const char *name)
 {

@@ -8,6 +8,7 @@
 #ifndef FSDP_COLLECTIVE_H
 #define FSDP_COLLECTIVE_H
 #include "comm/channel.h"
+#include "comm/window.h"
 #include "wire.h"
 
 #define FSDP_PIECE_BYTES (1u << 20) /* largest piece of a reduction */
@@ -24,8 +25,10 @@ struct fsdp_coll_setup {
 	struct fsdp_wire wire;
 	bool host_access; /* the transport may touch device memory */
 	size_t piece_bytes, gather_piece_bytes;
-	int64_t most;	     /* elements of the longest operation */
-	void *device, *host; /* staging, as memory() has asked for it; NULL where it wanted nothing */
+	int64_t most;			    /* elements of the longest operation */
+	void *device, *host;		    /* staging, as memory() has asked for it; NULL where it wanted nothing */
+	const struct fsdp_windows *windows; /* of the ranks; NULL = none, and nobody asks for them but fsdp_coll_shm */
+	int lane;			    /* in them: the number of this kind of collective, the same on all members */
 };
 
 struct fsdp_coll { /* first member of an implementation's own struct */
@@ -43,7 +46,8 @@ struct fsdp_gather { /* rank r's shard arrives at slot + r * n elements on every
 	const char *label;
 };
 
-struct fsdp_reduce { /* out[0..n) = or += the sum over members q of q's in[rank * n ...), by the fixed tree over q */
+/* out[0..n) = or += the sum over members q of q's in[rank * n ...), by the fixed tree over q; see in_place for an out within in */
+struct fsdp_reduce {
 	const void *in;
 	void *out;
 	int64_t n;
@@ -64,6 +68,7 @@ struct fsdp_exchange { /* sum[0..n) = the sum of every member's mine[0..n), by t
 
 struct fsdp_coll_ops {
 	const char *name;
+	bool in_place; /* without acc, out of a reduction may be in + rank * n: the part that nobody else reads */
 	/* memory of @s' kind of operation, from what the plan needs; pure */
 	int (*memory)(const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out);
 	int (*open)(struct fsdp_coll **out, const struct fsdp_coll_setup *s);
@@ -75,6 +80,9 @@ struct fsdp_coll_ops {
 };
 
 extern const struct fsdp_coll_ops fsdp_coll_channels; /* collective.c */
+/* coll_shm.c: shards of gathers and gradients of reductions lie in windows, where members read them; exchanges, which are short,
+ * go over channels. For any group whose members are equally far apart in the world: copies of a shard, ranks of a copy, all. */
+extern const struct fsdp_coll_ops fsdp_coll_shm;
 /** fsdp_coll_find() - by name; NULL with a message */
 const struct fsdp_coll_ops *fsdp_coll_find(const char *name);
 #endif

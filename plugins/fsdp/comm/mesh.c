@@ -228,6 +228,7 @@ void fsdp_mesh_destroy(struct fsdp_mesh *m)
 	if (!m)
 		return;
 	fsdp_groups_close(m);
+	fsdp_windows_close(m->windows);
 	fsdp_control_fini(&m->control);
 	if (m->mpi) {
 		fsdp_mesh_at(m, "end: MPI_Finalize", NULL);

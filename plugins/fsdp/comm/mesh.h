@@ -7,6 +7,7 @@
 #define FSDP_MESH_H
 #include "comm/control.h"
 #include "comm/watch.h"
+#include "comm/window.h"
 #include "wire.h"
 
 struct fsdp_mesh {
@@ -17,9 +18,10 @@ struct fsdp_mesh {
 	int n_channels;
 	struct fsdp_channel **channels; /* of the groups that the plan has asked for */
 	struct fsdp_control control;
-	struct fsdp_watch *watch; /* NULL without a launcher */
-	struct fsdp_host host;	  /* pids and board are owned */
-	const char *last_block;	  /* computed or updated last, for messages; borrowed from the plan, NULL = none */
+	struct fsdp_watch *watch;     /* NULL without a launcher */
+	struct fsdp_host host;	      /* pids and board are owned */
+	struct fsdp_windows *windows; /* owned; NULL = none */
+	const char *last_block;	      /* computed or updated last, for messages; borrowed from the plan, NULL = none */
 	int64_t timeout_ms;
 	int late_status; /* exit status when the end itself hangs */
 };

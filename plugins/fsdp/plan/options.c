@@ -223,9 +223,10 @@ const struct dn_option fsdp_option_table[] = {
 	{ .key = "collectives",
 	  .type = DN_OPT_STRING,
 	  .def = "auto",
-	  .arg = "auto|mpi|local",
+	  .arg = "auto|mpi|shm|local",
 	  .check = check_collectives,
-	  .help = "fabric: mpi between processes, local within one; auto: mpi when there are several ranks" },
+	  .help = "fabric: shm between ranks of one host, mpi between any, local within one process; auto: shm where all ranks share "
+		  "a host, else mpi" },
 	{ .key = "load",
 	  .type = DN_OPT_STRING,
 	  .def = "each",

@@ -21,6 +21,24 @@ struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bo
 	return x;
 }
 
+/* where collectives begin: shards of values, gradients; sums that are combined in place or shared; parts that stay after forward */
+bool fsdp_place_shared(const struct fsdp_plan *p, enum dn_region r)
+{
+	bool begins = r == DN_MEM_PARAMS || r == DN_MEM_GRAD_SLOTS || (r == DN_MEM_PARAM_SLOTS && p->n_kept);
+
+	for (int i = 0; i < p->n_calls && r == DN_MEM_GRADS; i++)
+		begins |= p->calls[i].sums || (p->calls[i].kind == FSDP_COMBINE && p->calls[i].in_place);
+	return begins && fsdp_plan_windows(p) && fsdp_place_all(p, r, false).bytes;
+}
+
+bool fsdp_plan_windows(const struct fsdp_plan *p)
+{
+	for (int i = 0; i < p->n_lanes; i++)
+		if (p->lanes[i].memory.windows)
+			return true;
+	return false;
+}
+
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part)
 {
 	const struct fsdp_block *b = &p->blocks[block];

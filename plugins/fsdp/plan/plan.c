@@ -332,7 +332,7 @@ int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const stru
 	p->grid = grid;
 	p->opt = *o;
 	p->opt.policy.list = p->opt.policy.text = NULL; /* borrowed, and done with */
-	p->collectives = "channels";
+	p->collectives = o->transport == FSDP_SHM ? "shm" : "channels";
 	p->subdivisions = net->subdivisions;
 	p->n_states = net->opt.train ? dn_state_count(net->hyper.optimizer) : 0;
 	net->dev->be->facts(net->dev, &p->facts);

@@ -325,6 +325,10 @@ struct fsdp_place {
 };
 /** fsdp_place_all() - the region as the store takes it: of the device, or pinned memory of the host */
 struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bool host);
+/** fsdp_plan_windows() - do ranks read each other's memory? */
+bool fsdp_plan_windows(const struct fsdp_plan *p);
+/** fsdp_place_shared() - other ranks read it: it lies in this rank's window */
+bool fsdp_place_shared(const struct fsdp_plan *p, enum dn_region r);
 /** fsdp_place_part() - of @block at rest: its shard of values, gradient sums, states; nothing when the block has no such part */
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part);
 /** fsdp_place_own() - of those, what @rank alone updates */

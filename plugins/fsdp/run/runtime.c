@@ -633,6 +633,8 @@ static int make_coll(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh, int 
 		.gather_piece_bytes = l->memory.gather_piece_bytes,
 		.device = at(rt, fsdp_place_staging(p, lane, false)),
 		.host = at(rt, fsdp_place_staging(p, lane, true)),
+		.windows = mesh->windows,
+		.lane = lane,
 	};
 
 	for (int i = 0; i < p->n_calls; i++)

@@ -51,7 +51,13 @@ static int take_region(struct fsdp_store *s, enum dn_region r)
 {
 	const struct dn_backend *be = s->net->dev->be;
 	size_t bytes = fsdp_place_all(s->plan, r, false).bytes, pinned = fsdp_place_all(s->plan, r, true).bytes;
-	int err = bytes ? be->alloc(s->net->dev, r, bytes, &s->mem.region[r]) : 0;
+	bool shared = fsdp_place_shared(s->plan, r);
+	int err = bytes && !shared ? be->alloc(s->net->dev, r, bytes, &s->mem.region[r]) : 0;
+
+	if (shared) {
+		s->mem.region[r] = fsdp_windows_region(s->mesh->windows, r, bytes);
+		err = s->mem.region[r] ? 0 : -EINVAL;
+	}
 
 	/* slots and staging are written before they are read */
 	if (!err && bytes && r != DN_MEM_PARAM_SLOTS && r != DN_MEM_GRAD_SLOTS && r != DN_MEM_STAGING)
@@ -97,7 +103,7 @@ static void store_destroy(void *self)
 	fsdp_control_detach(&s->mesh->control);
 	fsdp_runtime_fini(&s->rt);
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
-		if (s->mem.region[r])
+		if (s->mem.region[r] && !fsdp_place_shared(s->plan, (enum dn_region)r))
 			s->net->dev->be->free(s->net->dev, s->mem.region[r]);
 	if (s->mem.host_staging)
 		s->net->dev->be->free_host(s->net->dev, s->mem.host_staging);

@@ -224,7 +224,7 @@ static bool serve_outside(struct dn_stream *st, struct stream_entry *e, bool *po
 	if (e->kind == ENTRY_TASK)
 		err = task_run(e, &done);
 	else if (e->src && e->src != e->dst)
-		memcpy(e->dst, e->src, e->bytes);
+		stream_move(e->dst, e->src, e->bytes);
 	else if (!e->src)
 		memset(e->dst, 0, e->bytes);
 	pthread_mutex_lock(&d->lock);
@@ -484,7 +484,7 @@ int stream_copy(struct dn_stream *st, void *dst, const void *src, size_t bytes)
 	if (stream_queues(st))
 		return stream_bytes(st, dst, src, bytes);
 	if (dst != src)
-		memcpy(dst, src, bytes);
+		stream_move(dst, src, bytes);
 	return 0;
 }
 

@@ -59,6 +59,9 @@ void stream_free(struct dn_device *dev, void *p);
 void stream_set_timeout(struct dn_device *dev, int64_t timeout_ms);
 int64_t stream_waited_ns(const struct dn_device *dev);
 
+/* copy.c */
+void stream_move(void *dst, const void *src, size_t bytes); /* they do not overlap */
+
 /* stream.c */
 int stream_copy(struct dn_stream *st, void *dst, const void *src, size_t bytes);
 int stream_zero(struct dn_stream *st, void *dst, size_t bytes);
