@@ -469,9 +469,7 @@ static void a_failed_allocation_leaves_nothing(void)
 static void what_has_no_window_is_refused(void)
 {
 	struct bench *b = calloc(1, sizeof(*b));
-	struct fsdp_coll_needs needs = {
-		.size = 2, .wire = { DN_F32, DN_F32 }, .gather = 64, .reduce = 64, .exchange = 16
-	};
+	struct fsdp_coll_needs needs = { .size = 2, .wire = { DN_F32, DN_F32 }, .gather = 64, .reduce = 64, .exchange = 16 };
 	struct fsdp_coll_memory m;
 	struct fsdp_coll_setup s;
 	struct fsdp_coll *c;
