@@ -217,15 +217,6 @@ bool dn_net_has_markers(const struct dn_net *net)
 	return ((const struct net_priv *)net->priv)->has_markers;
 }
 
-const char *dn_block_option(struct dn_block *b, const char *key)
-{
-	struct dn_key *k = b->section ? dn_section_find(b->section, key) : NULL;
-
-	if (k)
-		k->used = k->asked = true;
-	return k ? k->value : NULL;
-}
-
 int dn_block_params(const struct dn_block *b, int *first_param)
 {
 	int n = 0;
@@ -248,7 +239,7 @@ int dn_net_check_keys(struct dn_net *net)
 	for (int i = 1; i < f->n_sections; i++) {
 		struct dn_section *s = &f->sections[i];
 
-		if (strcmp(s->name, "block"))
+		if (strcmp(s->name, "block") || !s->rules[1]) /* no plugin has said which are its own */
 			continue;
 		for (int k = 0; k < s->n_keys; k++) {
 			struct dn_key *key = &s->keys[k];

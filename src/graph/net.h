@@ -129,12 +129,10 @@ DN_EXPORT int dn_net_set_recompute(struct dn_net *net, const bool *recompute);
 /** dn_block_recomputes() - whether that happens: in a net that trains, where the block has a backward */
 DN_EXPORT bool dn_block_recomputes(const struct dn_block *b);
 DN_EXPORT bool dn_net_has_markers(const struct dn_net *net);
-/** dn_block_option() - a plugin's key of the [block] section as text, NULL when missing; marks it as used */
-DN_EXPORT const char *dn_block_option(struct dn_block *b, const char *key);
 DN_EXPORT int dn_block_params(const struct dn_block *b, int *first_param); /* count; params are consecutive */
 
-/** dn_net_check_keys() - warn (strict: fail) of keys of [block] that nobody asked for; dn_net_alloc() calls it, and
- * verbs that never allocate may. After it the plugin can claim no more. */
+/** dn_net_check_keys() - warn (strict: fail) of keys of [block] that no table has, where a plugin has given its own;
+ * dn_net_alloc() calls it, and verbs that never allocate may. After it the plugin can claim no more. */
 DN_EXPORT int dn_net_check_keys(struct dn_net *net);
 /** dn_net_alloc() - activations and workspace. With a constant store attached before, an inference net also
  * keeps packed weights: workspace_bytes then grows by them here. */

@@ -22,10 +22,14 @@ plans = {
     'depth': ('0', {'blocks': 'each'}),
     'batch_norm': ('sync', {}),
     'recompute': ('all', {}),
+    'strategy': ('grad_op', {'blocks': 'each'}),
+    'shard': ('2', {'strategy': 'hybrid_full', 'shard': '1'}),
+    'release': ('0', {'blocks': 'each'}),
+    'accumulate': ('no_sync', {}),
 }
 # values that this version knows by name only
 refused = {
-    'strategy': 'grad_op', 'layout': 'dim0', 'accumulate': 'no_sync', 'wire': 'bf16', 'reduce': 'fp16', 'reduction': 'library',
+    'layout': 'dim0', 'wire': 'bf16', 'reduce': 'fp16', 'reduction': 'library',
     'nan': 'skip',
 }
 # another run of one process: the value, what else is set, what is looked at, and what it is without the key and with it
@@ -62,7 +66,7 @@ def call(*words):
     return p.returncode, p.stdout, p.stderr
 
 def plan(in_cfg, as_flags):
-    status, out, err = call('fsdp', 'plan', cfg(in_cfg), '-world', '2', '-threads', '1', '-json', *flags(as_flags))
+    status, out, err = call('fsdp', 'plan', cfg(in_cfg), '-world', '4', '-threads', '1', '-json', *flags(as_flags))
     check(status == 0, in_cfg, as_flags, err)
     return json.loads(out)['hash'] if status == 0 else err
 

@@ -230,6 +230,7 @@ static int apply_policy(struct dn_net *net, const struct fsdp_options *o)
 	struct cut c = { .net = net };
 	int err;
 
+	fsdp_block_rules(net);
 	if (dn_net_has_markers(net)) {
 		if (!o->policy_given)
 			return 0;

@@ -308,7 +308,8 @@ bool fsdp_plan_first(const struct fsdp_plan *p, int block, enum dn_part part, in
 bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank);
 
 /* strategy.c */
-extern const struct dn_key_rule fsdp_block_keys[]; /* that a [block] has for this plugin */
+/** fsdp_block_rules() - give the [block] sections of @net's cfg the keys that they have for this plugin */
+void fsdp_block_rules(struct dn_net *net);
 /** fsdp_release_parse() - a value of release= as what stays; which divisors fit depends on the block's strategy */
 int fsdp_release_parse(const char *value, const char *where, int *stay);
 /** fsdp_strategy_grid() - the mesh of hybrid strategies among the options; 1 x world without any */

@@ -81,7 +81,7 @@ void fsdp_strategy_cut(const struct fsdp_grid *mesh, struct fsdp_block *b)
 
 /* --- of each block --- */
 
-const struct dn_key_rule fsdp_block_keys[] = {
+static const struct dn_key_rule fsdp_block_keys[] = {
 	{ .key = "strategy",
 	  .kind = DN_KEY_TEXT,
 	  .otherwise = "that of [fsdp]",
@@ -95,6 +95,15 @@ const struct dn_key_rule fsdp_block_keys[] = {
 	{ .key = NULL },
 };
 
+void fsdp_block_rules(struct dn_net *net)
+{
+	struct dn_keyfile *f = net->cfg->file;
+
+	for (int i = 0; i < f->n_sections; i++)
+		if (!strcmp(f->sections[i].name, "block") && !dn_section_rule(&f->sections[i], fsdp_block_keys[0].key))
+			dn_section_rules(&f->sections[i], fsdp_block_keys);
+}
+
 /* what a [block] says for itself; NULL: nothing */
 static const char *own_key(struct dn_section *s, const char *key, char *where, size_t cap)
 {
@@ -102,8 +111,6 @@ static const char *own_key(struct dn_section *s, const char *key, char *where, s
 
 	if (!k)
 		return NULL;
-	if (!dn_section_rule(s, key))
-		dn_section_rules(s, fsdp_block_keys);
 	snprintf(where, cap, "%s:%d", s->file->path, k->line);
 	return dn_key_text(s, key);
 }
