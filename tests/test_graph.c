@@ -479,7 +479,7 @@ static void faulty_markers_are_errors_with_their_line(void)
 
 static void keys_of_blocks_are_warned_of_when_a_plugin_has_said_its_own(void)
 {
-	static const struct dn_key_rule own[] = { { "wrap", DN_KEY_INT, "0" }, { .key = NULL } };
+	static const struct dn_key_rule own[] = { { .key = "wrap", .kind = DN_KEY_INT, .def = "0" }, { .key = NULL } };
 	struct net_help t;
 	int64_t wrap = 0;
 
