@@ -133,12 +133,14 @@ static void add_buffer(const struct dn_net *net, struct net_memory *m, const str
 {
 	const struct dn_layer *l = &net->layers[b->layer];
 	const bool back = runs_backward(l), twice = s->again[b->layer] >= 0;
-	int first = b->layer, last = b->layer, item;
+	int first = b->layer, last = first, item;
 
 	if (back && (b->life == DN_LIFE_KEPT || (b->life == DN_LIFE_SAVED && !twice)))
 		last = s->back[b->layer];
-	if (back && b->life == DN_LIFE_BACKWARD)
-		first = last = s->back[b->layer];
+	if (back && b->life == DN_LIFE_BACKWARD) {
+		last = s->back[b->layer];
+		first = last;
+	}
 	item = add_item(m, b->bytes, first, last, b->where, -1);
 	if (twice && b->life == DN_LIFE_SAVED)
 		add_second(m, s, item, b->layer, max_int(last_read(l, s), s->again[b->layer]));
