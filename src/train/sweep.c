@@ -64,7 +64,7 @@ void loop_sweep(const struct dn_loop *l)
 	int n = 0;
 	int err = d ? 0 : dn_fail(-errno, "%s: cannot read the folder: %s", l->backup, strerror(errno));
 
-	while (!err && (e = readdir(d)))
+	while (d && !err && (e = readdir(d)))
 		err = sweep_file(l, e->d_name, &n);
 	if (d)
 		closedir(d);
