@@ -64,7 +64,10 @@ int fsdp_strategy_grid(const struct fsdp_options *o, int world, struct fsdp_grid
 			-EINVAL,
 			"plan: strategy %s of %d ranks wants fewer of them to share a copy, shard is %d (%s); what fits: %s",
 			fsdp_name_of(&fsdp_strategies, o->strategy), world, shards,
-			o->shards ? "as given" : "the ranks of a host", fit);
+			o->shards	   ? "as given"
+			: o->ranks_on_host ? "the ranks of a host"
+					   : "all, as none is given",
+			fit);
 	return fsdp_grid_init(out, world, shards);
 }
 
