@@ -55,16 +55,6 @@ struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_
 	return place(DN_MEM_OPTIMIZER, state * p->n_parts + b->state_offset, b->part); /* a plane for each state */
 }
 
-struct fsdp_place fsdp_place_own(const struct fsdp_plan *p, int block, enum dn_part part, int rank)
-{
-	const struct fsdp_block *b = &p->blocks[block];
-	struct fsdp_place x = fsdp_place_part(p, block, part);
-
-	if (x.bytes == (size_t)b->part * sizeof(float))
-		return x;
-	return x.bytes ? fsdp_place_in_block(x, fsdp_group_rank(&b->replicas, rank) * b->part, b->part) : nothing;
-}
-
 struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block)
 {
 	const struct fsdp_block *b = &p->blocks[block];

@@ -332,8 +332,6 @@ bool fsdp_plan_windows(const struct fsdp_plan *p);
 bool fsdp_place_shared(const struct fsdp_plan *p, enum dn_region r);
 /** fsdp_place_part() - of @block at rest: its shard of values, gradient sums, states; nothing when the block has no such part */
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part);
-/** fsdp_place_own() - of those, what @rank alone updates */
-struct fsdp_place fsdp_place_own(const struct fsdp_plan *p, int block, enum dn_part part, int rank);
 /** fsdp_place_values(), fsdp_place_grads() - all of @block: in its slot, or at rest where values are whole; the microbatch's
  * gradients in their slot */
 struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block);
