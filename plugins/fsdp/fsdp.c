@@ -93,6 +93,8 @@ static int make_plan(struct fsdp *f, struct dn_run *r, int err)
 	f->plan = NULL;
 	if (!err)
 		err = fsdp_plan_build(&f->plan, r->net, &f->opt, r->group.world);
+	if (!err)
+		err = fsdp_plan_fit(f->plan, r->net, r->group.rank == 0 ? stderr : NULL);
 	if (!err && dn_log_on("fsdp", DN_LOG_DEBUG))
 		err = fsdp_plan_check(f->plan, NULL, NULL);
 	err = dn_group_agree(&r->group, err, "start-up: plan");

@@ -118,7 +118,9 @@ static int plan_build(struct fsdp_plan **out, struct offline *o, const struct dn
 	if (!err)
 		err = fsdp_plan_build(out, o->net, &options, opt.world);
 	if (!err) {
-		err = fsdp_plan_check(*out, NULL, NULL);
+		err = fsdp_plan_fit(*out, o->net, stderr);
+		if (!err)
+			err = fsdp_plan_check(*out, NULL, NULL);
 		if (err)
 			fsdp_plan_destroy(*out);
 	}

@@ -81,7 +81,8 @@ def train(see, in_cfg, as_flags):
     os.remove(tmp + '/log')
     return seen
 
-sets = [set(plans), set(refused), set(runs), ranks]
+bounds = {'memory': '1K'}      # a plan is refused
+sets = [set(plans), set(refused), set(runs), set(bounds), ranks]
 check(len(keys) >= 18 and sum(map(len, sets)) == len(set().union(*sets)), keys)
 for key in keys:
     check(key in set().union(*sets), '[fsdp] %s: no case here says what it does' % key)
@@ -109,6 +110,13 @@ for key, value in refused.items():
     status, out, err = call('fsdp', 'plan', cfg({}), '-fsdp.' + key, value)
     check(status == 1 and '-fsdp.%s %s: not in this version' % (key, value) in err, key, value, status, err)
     check(plan({key: keys[key]}, {}) == plan({}, {}), '[fsdp] %s: the default is not %s' % (key, keys[key]))
+
+for key, value in bounds.items():
+    for got, where in ((call('fsdp', 'plan', cfg({key: value})), 'net.cfg:%d: %s is ' % (open(tmp + '/net/net.cfg').read()
+                       .split('\n').index('%s=%s' % (key, value)) + 1, key)),
+                       (call('fsdp', 'plan', cfg({key: '1G'}), '-fsdp.' + key, value), '-fsdp.%s: %s is ' % (key, key))):
+        check(got[0] == 1 and where in got[2], where, got)
+    check(plan({key: '1G'}, {}) == plan({}, {}), '[fsdp] %s=1G is another plan' % key)
 
 for key, (value, others, see, plain, changed) in runs.items():
     for in_cfg, as_flags, want in ((others, {}, plain), ({**others, key: value}, {}, changed), (others, {key: value}, changed)):

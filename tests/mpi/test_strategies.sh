@@ -147,6 +147,34 @@ while read -r -d ';' way; do
 done <<< "$chain;"
 [ -n "$from" ] || bad "no strategy was saved under"
 
+# memory: a plan that is too large is refused before the first step with what fits, and that runs. 8/10 are params and states
+net "$cfg" 0 3
+python3 - "$cfg" <<-'EOF'
+	import sys
+	text = open(sys.argv[1]).read()
+	head, mid, tail = text.partition("name=mid\n")[0], "", "name=tail\n" + text.partition("name=tail\n")[2]
+	for i in range(8):
+	    mid += "name=mid%d\n[connected]\noutput=700\nactivation=leaky\n[block]\n" % i
+	open(sys.argv[1], "w").write(head + mid + tail)
+	EOF
+"$bin" fsdp plan "$cfg" -world 4 -json -threads 1 -fsdp.strategy replicate > "$tmp/plan.json" || bad "plan of a large net"
+half=$(python3 -c 'import json, sys
+p = json.load(open(sys.argv[1]))
+r = {x["name"]: x["planned_bytes"] for x in p["regions"]}
+assert r["params"] + r["grads"] + r["optimizer"] >= .8 * p["total_bytes"], r
+print(p["total_bytes"] // 2)' "$tmp/plan.json") || bad "params and states are not most of it"
+rm -rf "$tmp/backup"
+ranks 4 -fsdp.strategy replicate -fsdp.memory "$half"
+wants 1 "memory is $half bytes" "replicated, half the memory"
+[ ! -e "$tmp/backup/net.ckpt" ] || bad "a refused run has left a checkpoint"
+[ "$(grep -c '^darknet:' "$tmp/err")" = 1 ] || bad "a refused plan is said by more than one rank"
+grep -Eq '^strategy=full +[0-9]+ .* fits$' "$tmp/err" || { bad "full is not said to fit"; cat "$tmp/err"; }
+full=$(grep -E '^strategy=full +[0-9]' "$tmp/err" | awk '{print $2}')
+"$bin" fsdp plan "$cfg" -world 4 -json -threads 1 > "$tmp/plan.json"
+grep -q "\"total_bytes\":$full," "$tmp/plan.json" || bad "full wants other than the $full bytes that were said"
+ranks 4 -clear -fsdp.memory "$half"
+[ "$status" = 0 ] || { bad "full, half the memory: status $status"; tail -n 5 "$tmp/err"; }
+
 # a strategy of one block, and its own release; plain runs do not mind the keys
 net "$cfg" 1 20
 sed -i -e 's/^name=mid/&\nstrategy=replicate/' -e 's/^name=stem/&\nrelease=0/' "$cfg"

@@ -225,25 +225,30 @@ static int apply_recompute(struct dn_net *net, const struct fsdp_options *o)
 	return err;
 }
 
-static int apply_policy(struct dn_net *net, const struct fsdp_options *o)
+int fsdp_blocks_cut(struct dn_net *net, const struct fsdp_policy *policy)
 {
 	struct cut c = { .net = net };
 	int err;
 
+	c.first = dn_calloc((size_t)net->n_layers, sizeof(*c.first));
+	if (!c.first)
+		return -ENOMEM;
+	err = policies[policy->kind].cut(&c, policy);
+	if (!err)
+		err = dn_net_set_blocks(net, c.n, c.first, NULL);
+	dn_free(c.first);
+	return err;
+}
+
+static int apply_policy(struct dn_net *net, const struct fsdp_options *o)
+{
 	fsdp_block_rules(net);
 	if (dn_net_has_markers(net)) {
 		if (!o->policy_given)
 			return 0;
 		dn_warn("-fsdp.blocks %s overrules the [block] markers of %s", o->policy.text, net->cfg->file->path);
 	}
-	c.first = dn_calloc((size_t)net->n_layers, sizeof(*c.first));
-	if (!c.first)
-		return -ENOMEM;
-	err = policies[o->policy.kind].cut(&c, &o->policy);
-	if (!err)
-		err = dn_net_set_blocks(net, c.n, c.first, NULL);
-	dn_free(c.first);
-	return err;
+	return fsdp_blocks_cut(net, &o->policy);
 }
 
 int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o)

@@ -97,6 +97,15 @@ static int check_recompute(const char *value, const char *where)
 	return fsdp_refuse("recompute", value, where, "wanted none, all, or names of blocks separated by commas");
 }
 
+static int check_memory(const char *value, const char *where)
+{
+	int64_t bytes;
+
+	if (dn_parse_bytes(value, &bytes) == DN_NUM_WHOLE && bytes > 0)
+		return 0;
+	return fsdp_refuse("memory", value, where, "wanted a number of bytes above 0, with K, M or G if you like");
+}
+
 /* N updates, or Nm minutes */
 static int check_save_every(const char *value, const char *where)
 {
@@ -227,6 +236,11 @@ const struct dn_option fsdp_option_table[] = {
 	  .check = check_collectives,
 	  .help = "fabric: shm between ranks of one host, mpi between any, local within one process; auto: shm where all ranks share "
 		  "a host, else mpi" },
+	{ .key = "memory",
+	  .type = DN_OPT_STRING,
+	  .arg = "BYTES",
+	  .check = check_memory,
+	  .help = "bytes that a rank may use, as in 2G: a plan that wants more is refused, with what would fit (unset: any)" },
 	{ .key = "load",
 	  .type = DN_OPT_STRING,
 	  .def = "each",
@@ -292,6 +306,9 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		err = fsdp_release_parse(dn_options_text(o, "release"), "fsdp", &r.stay);
 	if (err)
 		return err;
+	if (dn_options_text(o, "memory"))
+		(void)dn_parse_bytes(dn_options_text(o, "memory"), &r.memory); /* it was checked when it was set */
+	snprintf(r.memory_where, sizeof(r.memory_where), "%s", r.memory ? dn_options_where(o, "memory") : "");
 	r.depth = depth ? (int)dn_options_int(o, "depth") : r.limit > 1 ? 1 : 0;
 	if (r.depth > r.limit - 1) {
 		where = dn_options_where(o, "depth");

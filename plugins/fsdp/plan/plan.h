@@ -78,6 +78,8 @@ struct fsdp_options { /* [fsdp], resolved */
 	bool sync_bn;	    /* whoever builds the net tells it so: its layers ask for sums then */
 	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
+	int64_t memory;	    /* bytes that a rank may use, 0 = as many as the plan wants */
+	char memory_where[600];
 };
 
 struct fsdp_tensor { /* a trained param in its block's flat buffer */
@@ -287,6 +289,8 @@ extern const struct dn_option fsdp_option_table[];
 /** fsdp_policy_parse() - a value of blocks=; what depends on the net is checked by fsdp_blocks_apply() */
 int fsdp_policy_parse(const char *value, const char *where, struct fsdp_policy *out);
 
+/** fsdp_blocks_cut() - dn_net_set_blocks() by policy */
+int fsdp_blocks_cut(struct dn_net *net, const struct fsdp_policy *policy);
 /** fsdp_blocks_apply() - dn_net_set_blocks() by policy, unless the cfg's markers stand (a notice when they are overruled), and
  * dn_net_set_recompute() where the option is given */
 int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o);
@@ -366,6 +370,11 @@ int fsdp_plan_check(const struct fsdp_plan *p, void (*report)(void *arg, const c
 /** fsdp_plan_json(), fsdp_plan_print() - the outputs of `darknet fsdp plan` */
 int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const char *cfg_path, FILE *out);
 int fsdp_plan_print(const struct fsdp_plan *p, const struct dn_net *net, FILE *out);
+void fsdp_plan_print_regions(const struct fsdp_plan *p, FILE *out);
+
+/** fsdp_plan_fit() - -EINVAL when @p wants more memory than its options allow; then @out (NULL: nobody is told) gets the regions
+ * and what other plans of @net would want, and @net, which is tried with them, will not do for a run */
+int fsdp_plan_fit(const struct fsdp_plan *p, struct dn_net *net, FILE *out);
 
 /* limiter.c: slots as the plan hands them out. A ring over n slots; each remembers its owner and the event that frees it. */
 struct fsdp_limiter_slot {

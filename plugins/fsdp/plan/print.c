@@ -291,7 +291,7 @@ static void print_row(FILE *out, const char *name, uint64_t planned, uint64_t re
 	fprintf(out, "\n");
 }
 
-static void print_regions(const struct fsdp_plan *p, FILE *out)
+void fsdp_plan_print_regions(const struct fsdp_plan *p, FILE *out)
 {
 	fprintf(out, "\n%-12s  %16s  %12s  %12s  %6s\n", "region", "bytes a rank", "planned", "replicated", "ratio");
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
@@ -334,7 +334,7 @@ int fsdp_plan_print(const struct fsdp_plan *p, const struct dn_net *net, FILE *o
 	fprintf(out, "backend %s, library %s, %d threads, alignment %zu bytes\n", p->facts.backend, p->facts.library,
 		p->facts.threads, p->facts.align_bytes);
 	print_blocks(p, out);
-	print_regions(p, out);
+	fsdp_plan_print_regions(p, out);
 	fprintf(out, "\n%-12s  %16s  %12s  %6s\n", "traffic", "bytes a step", "", "calls");
 	fprintf(out, "%-12s  %16" PRIu64 "  %12s  %6" PRIu64 "\n", "gather", p->gather_bytes, human(p->gather_bytes).s,
 		p->gather_calls);
