@@ -5,11 +5,12 @@ cfg=$tmp/net.cfg
 net "$cfg" 1 12
 mpicc -std=gnu11 -O1 -Wall -Wextra -shared -fPIC -o "$tmp/at_call.so" tests/mpi/at_call.c || exit 1
 
+# Over MPI, so that steps send messages.
 # at CALL:NUMBER:SIGNAL RANK N STATUS REGEX: a line of a rank that is left; no other line but of the rank itself
 at() {
 	local said
 	only_rank "$2" "export LD_PRELOAD=$tmp/at_call.so AT_CALL=$1 ASAN_OPTIONS=\$ASAN_OPTIONS:verify_asan_link_order=0"
-	ranks "$3" -fsdp.timeout 3 -backup "$tmp/b" -save_every 5
+	ranks "$3" -fsdp.collectives mpi -fsdp.timeout 3 -backup "$tmp/b" -save_every 5
 	said=$(grep -a '^darknet:' "$tmp/err")
 	echo "$1 of rank $2 of $3: status $status: $(echo "$said" | head -n 1)"
 	[ "$status" = "$4" ] || bad "$1: status $status, wanted $4"
