@@ -51,24 +51,29 @@ static void launchers_say_rank_and_size(void)
 		"MV2_COMM_WORLD_RANK",
 		"SLURM_STEP_NUM_TASKS",
 		"SLURM_PROCID",
+		"PMIX_RANK",
 	};
 	static const struct {
 		const char *set[6][2];
 		const char *by; /* NULL = none */
 		int rank, size, local;
+		bool unsized;
 	} rows[] = {
-		{ { { NULL, NULL } }, NULL, 0, 1, 0 },
-		{ { { names[0], "4" }, { names[1], "2" }, { names[2], "3" } }, names[0], 2, 4, 3 },
-		{ { { names[0], "1" }, { names[1], "0" } }, names[0], 0, 1, 0 },
-		{ { { names[3], "5" }, { names[4], "4" }, { names[5], "5" } }, names[3], 4, 5, 5 },
-		{ { { names[6], "2" }, { names[7], "1" } }, names[6], 1, 2, 0 },
-		{ { { names[8], "3" }, { names[9], "2" } }, names[8], 2, 3, 0 },
-		{ { { names[8], "1" }, { names[9], "0" } }, NULL, 0, 1, 0 }, /* a batch script */
-		{ { { names[0], "2" } }, NULL, 0, 1, 0 },
-		{ { { names[0], "2" }, { names[1], "2" } }, NULL, 0, 1, 0 },
-		{ { { names[0], "2x" }, { names[1], "0" } }, NULL, 0, 1, 0 },
-		{ { { names[0], "99999999999" }, { names[1], "0" } }, NULL, 0, 1, 0 },
-		{ { { names[0], "2" }, { names[1], "-1" }, { names[3], "2" }, { names[4], "1" } }, names[3], 1, 2, 0 },
+		{ { { NULL, NULL } }, NULL, 0, 1, 0, false },
+		{ { { names[0], "4" }, { names[1], "2" }, { names[2], "3" } }, names[0], 2, 4, 3, false },
+		{ { { names[0], "1" }, { names[1], "0" } }, names[0], 0, 1, 0, false },
+		{ { { names[3], "5" }, { names[4], "4" }, { names[5], "5" } }, names[3], 4, 5, 5, false },
+		{ { { names[6], "2" }, { names[7], "1" } }, names[6], 1, 2, 0, false },
+		{ { { names[8], "3" }, { names[9], "2" } }, names[8], 2, 3, 0, false },
+		{ { { names[8], "1" }, { names[9], "0" } }, NULL, 0, 1, 0, false }, /* a batch script */
+		{ { { names[0], "2" } }, NULL, 0, 1, 0, false },
+		{ { { names[0], "2" }, { names[1], "2" } }, NULL, 0, 1, 0, false },
+		{ { { names[0], "2x" }, { names[1], "0" } }, NULL, 0, 1, 0, false },
+		{ { { names[0], "99999999999" }, { names[1], "0" } }, NULL, 0, 1, 0, false },
+		{ { { names[0], "2" }, { names[1], "-1" }, { names[3], "2" }, { names[4], "1" } }, names[3], 1, 2, 0, false },
+		{ { { names[10], "1" } }, NULL, 0, 1, 0, true }, /* only MPI knows of how many */
+		{ { { names[10], "1" }, { names[3], "2" }, { names[4], "1" } }, names[3], 1, 2, 0, false },
+		{ { { names[10], "one" } }, NULL, 0, 1, 0, false },
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -86,6 +91,7 @@ static void launchers_say_rank_and_size(void)
 		CHECK_EQ(l.rank, rows[i].rank);
 		CHECK_EQ(l.size, rows[i].size);
 		CHECK_EQ(l.n_on_host, rows[i].local);
+		CHECK_EQ(l.unsized, rows[i].unsized);
 	}
 	for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
 		unsetenv(names[k]);

@@ -98,7 +98,9 @@ static int make_plan(struct fsdp *f, struct dn_run *r, int err)
 	if (!err && dn_log_on("fsdp", DN_LOG_DEBUG))
 		err = fsdp_plan_check(f->plan, NULL, NULL);
 	err = dn_group_agree(&r->group, err, "start-up: plan");
-	return err || !f->plan ? err : compare_plans(r, f->plan);
+	if (!err && !f->plan)
+		err = dn_fail(-EPROTO, "plan: none was made, and none has failed");
+	return err ? err : compare_plans(r, f->plan);
 }
 
 /* Windows are impossible, for a reason that all ranks know: without them it goes as between hosts, unless somebody wants them. */

@@ -28,15 +28,16 @@ static int env_number(const char *name, int def)
 
 void dn_launch_read(struct dn_launch *l)
 {
-	*l = (struct dn_launch){ NULL, 0, 1, 0 };
+	*l = (struct dn_launch){ NULL, 0, 1, 0, false };
 	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
 		int size = env_number(launchers[i].size, 0), rank = env_number(launchers[i].rank, -1);
 
 		if (size < launchers[i].least || rank < 0 || rank >= size)
 			continue;
-		*l = (struct dn_launch){ launchers[i].size, rank, size, env_number(launchers[i].local, 0) };
+		*l = (struct dn_launch){ launchers[i].size, rank, size, env_number(launchers[i].local, 0), false };
 		return;
 	}
+	l->unsized = env_number("PMIX_RANK", -1) >= 0;
 }
 
 void dn_launcher_find(struct dn_launcher *c, const struct dn_launch *l)

@@ -11,6 +11,7 @@ struct dn_launch {
 	const char *by; /* the variable that told the size; NULL = no launcher, then 0 of 1 */
 	int rank, size;
 	int n_on_host; /* processes on this host, 0 = not said */
+	bool unsized;  /* without by: launched all the same (PMIX_RANK), of how many only MPI can tell */
 };
 
 DN_EXPORT void dn_launch_read(struct dn_launch *l);

@@ -32,7 +32,7 @@ static const char *const blocks[] = { "b0", "b1", "b2" };
 
 static void rank_main(struct job *j, int rank)
 {
-	const struct dn_launch l = { "DN_TEST_NO_SUCH_VARIABLE", rank, RANKS, RANKS };
+	const struct dn_launch l = { "DN_TEST_NO_SUCH_VARIABLE", rank, RANKS, RANKS, false };
 	struct fsdp_host h = { .rank = rank, .world = RANKS };
 	struct fsdp_watch *w;
 	int pids[RANKS];

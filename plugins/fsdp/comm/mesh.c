@@ -203,7 +203,7 @@ int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t time
 	m->timeout_ms = timeout_ms;
 	m->late_status = 3;
 	err = l.by ? fsdp_watch_start(&m->watch, &l, timeout_ms) : 0;
-	if (!err && t != FSDP_LOCAL && (l.by || t == FSDP_MPI)) {
+	if (!err && t != FSDP_LOCAL && (l.by || l.unsized || t == FSDP_MPI)) {
 		err = mpi_mesh(m, &l);
 	} else if (!err) {
 		err = fsdp_hub_create(&m->hub, 1);
