@@ -15,7 +15,7 @@ static char tmp[] = "/tmp/dn-watch.XXXXXX";
 /* A process called @name starts rank 0 of 2, tells its number through @fd, sees it end by SIGTERM, and then does nothing. */
 static void launcher(const char *name, int fd)
 {
-	const struct dn_launch l = { "DN_TEST_NO_SUCH_VARIABLE", 0, 2, 2 };
+	const struct dn_launch l = { "DN_TEST_NO_SUCH_VARIABLE", 0, 2, 2, false };
 	int status = 0, pid;
 
 	(void)prctl(PR_SET_NAME, name);
@@ -96,7 +96,7 @@ static void sigterm_leaves_no_presence_files(void)
 
 static void after_start_up_sigterm_is_what_it_was(void)
 {
-	const struct dn_launch l = { "DN_TEST_NO_SUCH_VARIABLE", 0, 1, 1 };
+	const struct dn_launch l = { "DN_TEST_NO_SUCH_VARIABLE", 0, 1, 1, false };
 	struct fsdp_watch *w;
 	sigset_t now;
 
