@@ -174,7 +174,15 @@ $(B)/tests/mpi/test_%: $(B)/obj/tests/mpi/test_%.o $(FAR_OBJ) $(fsdp_OBJ) $(LIB)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(TEST_LDFLAGS) -o $@ $< $(FAR_OBJ) $(fsdp_OBJ) $(LIB) $(TEST_LIBS) $(LIBS) $(fsdp_LIBS)
 .SECONDARY:
 
-tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) $(FTEST_BIN) $(FAR_PROG) ## build the test programs without running them
+# What `make bench` measures with: built with the tests, so that it keeps up with what it calls.
+BENCH_BIN := $(patsubst tests/bench/%.c,$(B)/tests/bench/%,$(wildcard tests/bench/*.c))
+$(B)/obj/tests/bench/%.o: EXTRA_CFLAGS += -Iplugins/fsdp $(fsdp_CFLAGS)
+$(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(fsdp_OBJ) $(LIB)
+	@mkdir -p $(@D)
+	@$(if $(filter 1,$(V)),,echo "  LD    $@")
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(fsdp_OBJ) $(LIB) $(LIBS) $(fsdp_LIBS)
+
+tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) $(FTEST_BIN) $(FAR_PROG) $(BENCH_BIN) ## build the test programs without running them
 
 test: all tests ## build and run all suites; T=word only those with a word in their name (T="one two"); NP="1 2 3 4" numbers of ranks
 	$(Q)NP="$(NP)" scripts/run-suites.sh $(B) $(T)
@@ -254,7 +262,7 @@ format-check: ## which sources clang-format would rewrite
 golden: all ## compare with Debian's darknet: fixtures, and live where it is installed; ALL=1 every stock cfg
 	$(Q)B=$(abspath $(B)) DARKNET=$(abspath $(PROG)) scripts/golden.sh
 
-bench: all ## figures, one line each
+bench: all $(BENCH_BIN) ## figures, one line each
 	$(Q)scripts/bench.sh
 
 MAN := $(B)/share/darknet.1

@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 B=${B:-build/release}
 bin=$B/bin/darknet
 out=$B/bench
+programs=$B/tests/bench # by make
 steps=${STEPS:-40}
 net=tests/bench/darknet19.cfg
 peer=${PEER_LIB:-/usr/lib/darknet/libdarknet.so}
@@ -20,29 +21,24 @@ mkdir -p "$out"
 sed "s/^max_batches=.*/max_batches=$steps/" cfg/digits-fsdp.cfg > "$out/bench.cfg"
 
 # --- one net through the library ---
-gcc -std=gnu11 -O2 -Wall -Wextra -Wno-unused-parameter -fopenmp -Isrc tests/bench/bench.c "$B/lib/libdarknet.a" \
-	-ldnnl -lcjson -lxxhash -lz -lgomp -ldl -lpthread -lm -o "$out/bench"
 if [ "${PROFILE:-0}" = 1 ]; then
-	"$out/bench" forward $net 1 size=256 profile=1 runs=10
-	"$out/bench" train $net 1 size=128 batch=4 profile=1
-	"$out/bench" train $net 2 size=128 batch=4 profile=1
+	"$programs/bench" forward $net 1 size=256 profile=1 runs=10
+	"$programs/bench" train $net 1 size=128 batch=4 profile=1
+	"$programs/bench" train $net 2 size=128 batch=4 profile=1
 	exit
 fi
 if [ -e "$peer" ]; then
-	"$out/bench" forward $net 1 size=256 peer="$peer"
+	"$programs/bench" forward $net 1 size=256 peer="$peer"
 else
 	echo "SKIP bench peer: the package darknet is not installed (apt-get install darknet)" >&2
-	"$out/bench" forward $net 1 size=256
+	"$programs/bench" forward $net 1 size=256
 fi
-"$out/bench" train $net 1 size=128 batch=4
-"$out/bench" train $net 2 size=128 batch=4
+"$programs/bench" train $net 1 size=128 batch=4
+"$programs/bench" train $net 2 size=128 batch=4
 
 # --- collectives of one host ---
-mpicc -std=gnu11 -O2 -Wall -Wextra -Wno-unused-parameter -fopenmp -Isrc -Iplugins/fsdp tests/bench/collectives.c \
-	"$B"/obj/plugins/fsdp/*.o "$B"/obj/plugins/fsdp/*/*.o "$B/lib/libdarknet.a" \
-	-ldnnl -lcjson -lxxhash -lz -lgomp -ldl -lpthread -lm -o "$out/collectives"
 for n in 2 4; do
-	scripts/run-mpi.sh $n "$out/collectives" < /dev/null
+	scripts/run-mpi.sh $n "$programs/collectives" < /dev/null
 done
 
 # --- the plugin ---

@@ -160,8 +160,7 @@ static void ours_once(struct bench *b)
 {
 	struct dn_net *net = b->net;
 	struct dn_update u = { .step = (int64_t)++b->step, .images = net->batch, .rate = 1e-4, .momentum = .9, .decay = 5e-4 };
-
-	const struct dn_pass pass = { b->train ? DN_TRAIN : DN_INFER, b->x, b->train ? b->t : NULL, 0, 0 };
+	const struct dn_pass pass = { .phase = b->train ? DN_TRAIN : DN_INFER, .input = b->x, .truth = b->train ? b->t : NULL };
 
 	if (!b->train) {
 		must(dn_net_forward(net, &pass), "forward");

@@ -102,7 +102,7 @@ static void open_ours(struct bench *b)
 		must(b->dev->be->stream_create(b->dev, DN_STREAM_COMM, by_names[by], 8, &b->st[by]), "stream");
 		s.st = b->st[by];
 		for (int what = 0; what < N_WHAT; what++) {
-			s.ch = b->mesh->channels[what == GATHER ? FSDP_STAGE_GATHER : FSDP_STAGE_REDUCE];
+			s.ch = b->mesh->channels[what];
 			s.lane = what;
 			must(tables[by]->open(&b->coll[by][what], &s), "collectives");
 		}
@@ -178,6 +178,7 @@ static void print(struct bench *b)
 int main(int argc, char **argv)
 {
 	struct bench b = { .runs = 15 };
+	struct fsdp_group all[N_WHAT];
 	long long bytes = 64 << 20;
 
 	for (int i = 1; i < argc; i++)
@@ -187,7 +188,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: mpirun -n N %s [bytes=N] [runs=N]\n", argv[0]);
 		return 2;
 	}
-	must(fsdp_mesh_create(&b.mesh, FSDP_MPI, 0, 60000), "start");
+	must(fsdp_mesh_create(&b.mesh, FSDP_MPI, 60000), "start");
+	for (int what = 0; what < N_WHAT; what++)
+		all[what] = (struct fsdp_group){ b.mesh->world, 1 };
+	must(fsdp_groups_open(b.mesh, N_WHAT, all), "channels");
 	must(dn_backend_find("cpu")->open(DN_CPU(1), &b.dev), "backend");
 	open_memory(&b, (size_t)bytes);
 	open_ours(&b);
