@@ -143,10 +143,17 @@ static int make_dir(const char *path)
 	return fail_errno(path, "cannot make the folder", number);
 }
 
+static const char write_test[] = ".write-test-", template[] = "XXXXXX"; /* mkstemp's: it writes its own characters there */
+
+bool dn_is_write_test(const char *name)
+{
+	return dn_starts(name, write_test) && strlen(name) == strlen(write_test) + strlen(template);
+}
+
 static int try_to_write(const char *path)
 {
 	struct dn_buf name = { 0 };
-	int err = dn_buf_printf(&name, "%s/.write-test-XXXXXX", path);
+	int err = dn_buf_printf(&name, "%s/%s%s", path, write_test, template);
 	int fd;
 
 	if (err)

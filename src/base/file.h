@@ -14,7 +14,9 @@ extern "C" {
 DN_EXPORT int dn_file_read(const char *path, size_t max_bytes, char **out, size_t *n);
 /** dn_file_size() - of a regular file; a folder, a missing or unreadable file is an error with a message */
 DN_EXPORT int dn_file_size(const char *path, int64_t *out);
-DN_EXPORT int dn_make_dirs(const char *path);		      /* mkdir -p; also tries to write there */
+DN_EXPORT int dn_make_dirs(const char *path); /* mkdir -p; also tries to write there */
+/** dn_is_write_test() - a file name as that trial gives it, which a killed process may have left */
+DN_EXPORT bool dn_is_write_test(const char *name);
 DN_EXPORT int dn_free_space(const char *path, uint64_t *out); /* bytes for us in the file system of path */
 DN_EXPORT int dn_remove_tree(const char *path);		      /* missing is fine */
 

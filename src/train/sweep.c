@@ -48,7 +48,7 @@ static int sweep_file(const struct dn_loop *l, const char *name, int *n_gone)
 	int err;
 
 	snprintf(path, sizeof(path), "%s/%s", l->backup, name);
-	if (dn_starts(name, ".write-test-") && strlen(name) == strlen(".write-test-XXXXXX"))
+	if (dn_is_write_test(name))
 		return sweep_trial(path, n_gone);
 	if (!end || strncmp(name, l->base, n) || end < name + n || !is_ours(name + n, (size_t)(end - name) - n))
 		return 0;
