@@ -207,7 +207,7 @@ static void a_rank_that_stays_stopped_ends_those_that_begin_nothing(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(said, "darknet: rank 0: forward of block b0: waited "));
 	CU_ASSERT_PTR_NOT_NULL(strstr(said, "darknet: rank 2: update of block b2: waited "));
 	CU_ASSERT_PTR_NOT_NULL(
-		strstr(said, ": rank 1 is in evaluation after backward of block b1: waiting for rank 1 (stopped)\n"));
+		strstr(said, ": waiting for rank 1 (stopped); rank 1 is in evaluation after backward of block b1\n"));
 	CHECK_EQ(lines(said), 2);
 }
 
@@ -286,7 +286,7 @@ static void who_has_said_why_it_leaves_is_named_last(void)
 	CHECK_STR(out, "waiting for rank 1, 2");
 	fsdp_board_leave(b[1]);
 	fsdp_host_waiting(&h, 0, 4, everybody, NULL, out, sizeof(out)); /* rank 3 is on another host */
-	CHECK_STR(out, "rank 2 is in forward of block b2: waiting for rank 2, 3");
+	CHECK_STR(out, "waiting for rank 2, 3; rank 2 is in forward of block b2");
 	fsdp_board_leave(b[2]);
 	fsdp_host_waiting(&h, 0, 3, everybody, NULL, out, sizeof(out));
 	CHECK_STR(out, "waiting for rank 1, 2");

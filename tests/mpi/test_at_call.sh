@@ -24,9 +24,9 @@ for n in ${NP:-2 3}; do
 		at "$call:STOP" 1 "$n" 3 ': start-up: waited [0-9.]+ s: waiting for rank 1 \(stopped\)$'
 		at "$call:KILL" 1 "$n" 137 ': start-up: the launcher ends the job: waiting for rank 1 \(gone\)$'
 	done
-	at MPI_Isend:100:STOP 1 "$n" 3 'block (stem|mid|tail): waited [0-9.]+ s: rank 1 is in .*block (stem|pool|mid|tail): waiting for rank 1 \(stopped\)$'
+	at MPI_Isend:100:STOP 1 "$n" 3 'block (stem|mid|tail): waited [0-9.]+ s: waiting for rank 1 \(stopped\); rank 1 is in .*block (stem|pool|mid|tail)$'
 	at MPI_Isend:100:KILL 0 "$n" 137 'block (stem|pool|mid|tail): rank 0 is gone; it was in .*block (stem|pool|mid|tail)$'
-	at MPI_Finalize:1:STOP 0 "$n" 3 'end: MPI_Finalize: waited [0-9.]+ s: rank 0 is in end: MPI_Finalize after .*: waiting for rank 0 \(stopped\)$'
+	at MPI_Finalize:1:STOP 0 "$n" 3 'end: MPI_Finalize: waited [0-9.]+ s: waiting for rank 0 \(stopped\); rank 0 is in end: MPI_Finalize after .*$'
 	at MPI_Finalize:1:KILL 1 "$n" 137 'end: MPI_Finalize after .*: rank 1 is gone; it was in end: MPI_Finalize after'
 done
 finish

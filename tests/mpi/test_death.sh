@@ -37,9 +37,9 @@ hurt() { # hurt N SIGNAL RANK STATUS COLLECTIVES
 	[ $status = "$4" ] || bad "status $status, wanted $4"
 	[ $seconds -lt 10 ] || bad "$seconds s"
 	[ "$2" = STOP ] || return
-	grep -aqE "waited .*: waiting for rank $3( |\$)" "$tmp/err" || bad "rank $3 is not named"
-	grep -aqE '(gather|reduce) of block|sum over ranks|saving weights' "$tmp/err" || bad "no operation is named"
-	others=$(grep -a 'waiting for rank' "$tmp/err" | grep -acvE "waiting for rank $3( \(stopped\))?\$")
+	grep -aqE "waited .*: waiting for rank $3( \\(stopped\\))?(; rank $3 is in .*)?\$" "$tmp/err" || bad "rank $3 is not named"
+	grep -aqE '(of block (stem|mid|tail)|sum over ranks|saving weights).*: waited' "$tmp/err" || bad "no operation is named"
+	others=$(grep -a 'waiting for rank' "$tmp/err" | grep -acvE "waiting for rank $3( \(stopped\))?(; rank $3 is in .*)?\$")
 	[ "$others" = 0 ] || bad "others are named, too"
 }
 

@@ -67,7 +67,7 @@ moment() {
 	seen=$((seen + 1))
 	say=$(grep -a '^darknet:' "$tmp/err")
 	if [ "$2" = STOP ]; then
-		ok=$(echo "$say" | grep -cE ": (rank $r is in .*: )?waiting for rank $r( \((stopped|not here)\))?\$")
+		ok=$(echo "$say" | grep -cE ": waiting for rank $r( \((stopped|not here)\))?(; rank $r is in .*)?\$")
 		[ "$status" = 3 ] || bad "status $status, wanted 3"
 	else
 		ok=$(echo "$say" | grep -cE ": rank $r is gone; it was in |: start-up: the launcher ends the job: waiting for rank $r \((gone|not here)\)\$")
@@ -86,7 +86,7 @@ moment() {
 		echo "$say" | grep -v 'stood still' | grep -aqE "block (stem|pool|mid|tail)" || bad "no block is named"
 	fi
 	# nobody else is said to be late
-	echo "$say" | grep -E 'waiting for rank|is gone' | grep -vE "waiting for rank $r( |\$)|: rank $r is gone" && bad "others are named, too"
+	echo "$say" | grep -E 'waiting for rank|is gone' | grep -vE "waiting for rank $r( |;|\$)|: rank $r is gone" && bad "others are named, too"
 	return 0
 }
 

@@ -10,15 +10,15 @@ static const char *trouble(const struct fsdp_host *h, int rank)
 	return h && h->pids && rank != h->rank && h->pids[rank] ? dn_process_trouble(h->pids[rank]) : NULL;
 }
 
-/* "rank 1 is in backward of block tail: " */
-static size_t say_place(const struct fsdp_host *h, int rank, const char *why, char *out, size_t cap)
+/* "; rank 1 is in backward of block tail" */
+static void say_place(const struct fsdp_host *h, int rank, char *out, size_t cap)
 {
+	const char *why = trouble(h, rank);
 	char place[FSDP_PLACE_MAX];
 
 	fsdp_board_place(h ? h->board : NULL, rank, place);
-	if (!*place)
-		return 0;
-	return (size_t)snprintf(out, cap, "rank %d %s in %s: ", rank, why && *why == 'g' ? "was" : "is", place);
+	if (*place)
+		snprintf(out, cap, "; rank %d %s in %s", rank, why && *why == 'g' ? "was" : "is", place);
 }
 
 /* It has said why it leaves: whoever is late after that, it is not the reason. */
@@ -34,7 +34,7 @@ static int say_ranks(const struct fsdp_host *h, int rank, int world, enum who wh
 		     const void *arg, char *out, size_t cap)
 {
 	size_t at = 0;
-	int n = 0;
+	int n = 0, first = -1;
 
 	for (int q = 0; q < world; q++) {
 		const char *why = trouble(h, q);
@@ -44,14 +44,16 @@ static int say_ranks(const struct fsdp_host *h, int rank, int world, enum who wh
 		if (n++ >= NAMED_RANKS)
 			continue;
 		if (n == 1)
-			at += say_place(h, q, why, out, cap);
+			first = q;
 		if (at < cap)
 			at += (size_t)snprintf(out + at, cap - at, "%s%d", n == 1 ? "waiting for rank " : ", ", q);
 		if (at < cap && why)
 			at += (size_t)snprintf(out + at, cap - at, " (%s)", why);
 	}
 	if (n > NAMED_RANKS && at < cap)
-		snprintf(out + at, cap - at, " and %d more", n - NAMED_RANKS);
+		at += (size_t)snprintf(out + at, cap - at, " and %d more", n - NAMED_RANKS);
+	if (n && at < cap)
+		say_place(h, first, out + at, cap - at);
 	return n;
 }
 

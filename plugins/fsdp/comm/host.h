@@ -13,7 +13,7 @@ struct fsdp_host {
 };
 
 /** fsdp_host_waiting() - "waiting for rank 1, 3" into @out: the ranks for which late(arg, rank) holds; where the first of them
- * stands goes before it. When processes of this host are stopped or gone, only those are named: the others wait for them too.
+ * stands comes last. When processes of this host are stopped or gone, only those are named: the others wait for them too.
  * One that has said why it leaves is named last. A process that was stopped itself and goes on finds everybody late: it says so and
  * names nobody. @h may be NULL. */
 void fsdp_host_waiting(const struct fsdp_host *h, int rank, int world, bool (*late)(const void *arg, int peer), const void *arg,

@@ -22,7 +22,7 @@ void fsdp_peers_close(struct fsdp_peers *p);
 int fsdp_peers_ended(struct fsdp_peers *p);
 /** fsdp_peers_told() - "PLACE: rank 2 is gone; it was in PLACE" of an ended rank; false: another rank tells of it */
 bool fsdp_peers_told(struct fsdp_peers *p, int rank, char *out, size_t cap);
-/** fsdp_peers_stopped() - "rank 1 is in PLACE: waiting for rank 1 (stopped)", "" when all run */
+/** fsdp_peers_stopped() - "waiting for rank 1 (stopped); rank 1 is in PLACE", "" when all run */
 void fsdp_peers_stopped(const struct fsdp_peers *p, char *out, size_t cap);
 /** fsdp_peers_stuck() - this rank has begun nothing for @limit_ms, while another one was stopped: a message of that; else false */
 bool fsdp_peers_stuck(struct fsdp_peers *p, int64_t limit_ms, char *out, size_t cap);
