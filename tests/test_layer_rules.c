@@ -282,6 +282,8 @@ static void local_has_weights_of_its_own_at_every_point(void)
 		"t.cfg:7: [local] layer 0: a window of 5 is larger than the input");
 	REFUSES(RAMP(1, 4, 4, 1) "[local]\nsize=2\npad=3\n", -EINVAL, "t.cfg:8: [local] pad=3 is more than size=2");
 	REFUSES(RAMP(1, 4, 4, 1) "[local]\nnumload=1\n", -ENOTSUP, "numload is for");
+	REFUSES(RAMP(2, 4, 4, 1) "[batchnorm]\nnumload=1\n", -ENOTSUP, "t.cfg:7: [batchnorm] numload is for");
+	REFUSES(RAMP(1, 4, 4, 1) "[deconvolutional]\nfilters=2\nsize=2\nnumload=1\n", -ENOTSUP, "numload is for");
 }
 
 static void deconvolution_scatters_each_input_pixel(void)

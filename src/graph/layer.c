@@ -459,6 +459,8 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 	err = dn_tensor_init(&l->in, "net: input", DN_F32, l->local_batch, l->c, l->w ? l->h : 1, l->w ? l->w : 1);
 	if (!err)
 		err = l->ops->setup(l, s);
+	if (!err && l->numload && l->n_params && !l->ops->filters)
+		err = dn_section_fail(s, "numload", -ENOTSUP, "numload is for [convolutional] and [connected] only");
 	if (!err)
 		err = check_sources(l);
 	if (!err)

@@ -28,6 +28,7 @@ struct dn_layer_ops {			/* a layer type: all that anybody asks about it */
 	bool in_place;	   /* it changes its source where that lies: who reads the source reads it */
 	bool passes_input; /* its output is the buffer of input 0 itself */
 	bool no_consumer;  /* nothing may read its output */
+	bool filters;	   /* the first axis of all its params is that of the filters, of which numload loads the first */
 	/* its line in Darknet's table: the columns before the sizes (NULL: the name), and which sizes are one number */
 	void (*describe)(const struct dn_layer *l, char *out, size_t cap);
 	bool flat, flat_out;

@@ -75,10 +75,3 @@ int layer_bytes(int64_t n, size_t *out)
 {
 	return dn_mul_size((size_t)n, sizeof(float), out);
 }
-
-int layer_no_numload(const struct dn_layer *l)
-{
-	return l->numload
-		       ? dn_section_fail(l->section, "numload", -ENOTSUP, "numload is for [convolutional] and [connected] only")
-		       : 0;
-}

@@ -74,4 +74,5 @@ const struct dn_layer_ops connected_layer = {
 	.destroy = layer_free_priv,
 	.flat = true,
 	.flat_out = true,
+	.filters = true,
 };

@@ -283,4 +283,5 @@ const struct dn_layer_ops conv_layer = {
 	.backward = conv_backward,
 	.destroy = conv_destroy,
 	.describe = conv_describe,
+	.filters = true,
 };

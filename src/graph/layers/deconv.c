@@ -44,8 +44,6 @@ static int deconv_keys(struct dn_layer *l, struct dn_section *s)
 		err = dn_key_int(s, "padding", &padding);
 	if (!err)
 		err = linear_keys(&dc->linear, l, s);
-	if (!err)
-		err = layer_no_numload(l);
 	if (err)
 		return err;
 	d->pad = pad ? d->size / 2 : padding;

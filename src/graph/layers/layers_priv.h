@@ -124,8 +124,6 @@ int layer_loss(struct dn_layer *l, const struct dn_pass *pass, enum dn_cost kind
 /* layer_same_out() - the output has the shape of the input, flat or image */
 int layer_same_out(struct dn_layer *l);
 int layer_bytes(int64_t n, size_t *out); /* n floats */
-/* layer_no_numload() - for layers whose weights do not start with the filters */
-int layer_no_numload(const struct dn_layer *l);
 int layer_biases(struct dn_layer *l, int64_t n, struct dn_param **out);
 /* layer_priv() - zeroed l->priv; layer_free_priv() is the destroy() of layers without foreign things */
 void *layer_priv(struct dn_layer *l, size_t size);

@@ -84,8 +84,6 @@ static int local_setup(struct dn_layer *l, struct dn_section *s)
 	if (!err)
 		err = dn_layer_activation(l, s);
 	if (!err)
-		err = layer_no_numload(l);
-	if (!err)
 		err = local_shape(l, s);
 	if (!err)
 		err = local_params(l, s);
