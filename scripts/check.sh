@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# All checks, on two cores in 40 minutes: format, static analysis and the include rules, every test,
+# All checks, on two cores in 40 minutes: format, static analysis and the include rules, every test, those of a device that is far away,
 # and once more with the address and the undefined behaviour sanitizer those that read what others wrote or run ranks as threads.
 set -eu
 cd "$(dirname "$0")/.."
 
 begin=$SECONDS
 took() {
-	echo "ci: $1 took $((SECONDS - begin)) s"
+	echo "check: $1 took $((SECONDS - begin)) s"
 	begin=$SECONDS
 }
 
