@@ -241,6 +241,7 @@ struct dn_facts { /* what a plan may depend on: printed, agreed between ranks */
 	int threads;
 	size_t align_bytes;
 	const char *library; /* "oneDNN 2.6.3" or "none" */
+	const char *isa;     /* instruction set that its kernels are picked by: "avx2"; bits depend on it, plans do not; "none" */
 	bool host_access;    /* the host, and so a channel of the host, may read and write device memory */
 };
 
