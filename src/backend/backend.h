@@ -329,7 +329,7 @@ struct dn_backend {
 	int (*bn_forward)(struct dn_stream *st, const struct dn_bn_desc *d, const void *x, const float *scale, const float *bias,
 			  const float *mean, const float *var, void *y);
 	/* dy is already times act'; dx may be dy itself (then acc = false); dx NULL = not wanted, dbias likewise. frozen: the
-	 * statistics were constants (rolling), so their gradient is none */
+	 * statistics were constants (rolling), so their gradient is none; then dscale may be NULL where dbias is, and x is not read */
 	int (*bn_backward)(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const void *x, const float *mean,
 			   const float *var, const float *scale, const void *dy, void *dx, bool acc, float *dscale, float *dbias,
 			   bool acc_params);
