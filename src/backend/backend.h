@@ -241,6 +241,7 @@ struct dn_facts { /* what a plan may depend on: printed, agreed between ranks */
 	int threads;
 	size_t align_bytes;
 	const char *library; /* "oneDNN 2.6.3" or "none" */
+	const char *isa;     /* instruction set that its kernels are picked by: "avx2"; bits depend on it, plans do not; "none" */
 	bool host_access;    /* the host, and so a channel of the host, may read and write device memory */
 };
 
@@ -328,7 +329,7 @@ struct dn_backend {
 	int (*bn_forward)(struct dn_stream *st, const struct dn_bn_desc *d, const void *x, const float *scale, const float *bias,
 			  const float *mean, const float *var, void *y);
 	/* dy is already times act'; dx may be dy itself (then acc = false); dx NULL = not wanted, dbias likewise. frozen: the
-	 * statistics were constants (rolling), so their gradient is none */
+	 * statistics were constants (rolling), so their gradient is none; then dscale may be NULL where dbias is, and x is not read */
 	int (*bn_backward)(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const void *x, const float *mean,
 			   const float *var, const float *scale, const void *dy, void *dx, bool acc, float *dscale, float *dbias,
 			   bool acc_params);

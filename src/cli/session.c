@@ -189,6 +189,9 @@ int session_ready(struct session *s, struct session_items *items)
 		s->agreed = s->run.group.world > 1 && dn_exit_status(err) != 3;
 		return err;
 	}
+	err = session_compare_isa(s);
+	if (err)
+		return err;
 	if (s->run.group.rank == 0) {
 		session_print_layers(stderr, s->net);
 		print_options(s);

@@ -34,6 +34,9 @@ void session_items_fini(struct session_items *s);
 /** session_items_collect() - what every verb compares: version, cfg, batch, back end, flags, the plugin's keys */
 int session_items_collect(struct session *s, struct session_items *items);
 
+/** session_compare_isa() - bits depend on the instruction set of the math: ranks that differ are a warning, with -strict an error */
+int session_compare_isa(struct session *s);
+
 int session_start(struct session *s, struct dn_command *c, const char *cfg_path, bool train);
 int session_agree(struct session *s, int err, const char *what);
 /** session_net() - build; @opt's rank, world, seed, legacy_bn, needs and train are filled in here */

@@ -258,6 +258,8 @@ int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g,
 	if (!err)
 		err = add_text(b, "backend", facts.backend);
 	if (!err)
+		err = add_text(b, "isa", facts.isa);
+	if (!err)
 		err = dn_buf_printf(b, ",\"threads\":%d", facts.threads);
 	if (!err)
 		err = add_options(b, c);

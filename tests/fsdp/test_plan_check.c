@@ -19,6 +19,11 @@ static const char *const texts[] = {
 	/* everything is frozen */
 	NET_HEAD("1") "inputs=5\n" CONNECTED("7")
 		CONNECTED("4") "[connected]\noutput=3\nactivation=leaky\nstopbackward=1\n" SOFTMAX,
+	/* T20: frozen between, with statistics, and at both ends */
+	NET_HEAD("2") "inputs=5\n[block]\n" CONNECTED_BN("7") "[block]\nfrozen=1\n" CONNECTED_BN("4") "[block]\n" CONNECTED_BN(
+		"6") "[block]\nfrozen=1\n" CONNECTED("5") "[block]\n" CONNECTED("3") SOFTMAX,
+	NET_HEAD("1") "inputs=5\n[block]\nfrozen=1\n" CONNECTED_BN("7") "[block]\n" CONNECTED(
+		"4") "[block]\nfrozen=1\n" CONNECTED_BN("6") "[block]\nfrozen=1\n" CONNECTED("3") SOFTMAX,
 	/* blocks without params, at the start, inside and at the end */
 	NET_HEAD(
 		"2") "height=6\nwidth=6\nchannels=2\n[block]\n[maxpool]\nsize=2\nstride=2\n[block]\n[convolutional]\nfilters=3\nsize=3\n"
@@ -123,7 +128,8 @@ static unsigned draw(unsigned *state, unsigned n)
 	return (*state >> 16) % n;
 }
 
-static void random_plans_are_clean_and_have_no_wait_too_many(void)
+/* @marks: every layer's block says whether it is frozen, else those up to one layer are, or none */
+static void check_random_plans(bool marks)
 {
 	unsigned s = 1;
 
@@ -154,8 +160,11 @@ static void random_plans_are_clean_and_have_no_wait_too_many(void)
 			o.stay = 0;
 		CHECK_OK_FATAL(dn_buf_printf(&text, "[net]\nbatch=1080\nsubdivisions=%u\ninputs=5\n", subdivisions));
 		for (unsigned i = 0; i < n; i++) {
+			if (marks)
+				CHECK_OK_FATAL(dn_buf_printf(&text, "[block]\nfrozen=%u\n", draw(&s, 2)));
 			CHECK_OK_FATAL(dn_buf_printf(&text, "[connected]\noutput=%u\nactivation=leaky\nbatch_normalize=%u\n%s",
-						     1 + draw(&s, 30), draw(&s, 2), i == frozen ? "stopbackward=1\n" : ""));
+						     1 + draw(&s, 30), draw(&s, 2),
+						     i == frozen && !marks ? "stopbackward=1\n" : ""));
 			if (!draw(&s, 4))
 				CHECK_OK_FATAL(dn_buf_printf(&text, "[dropout]\n"));
 		}
@@ -167,6 +176,16 @@ static void random_plans_are_clean_and_have_no_wait_too_many(void)
 		planned_fini(&p);
 		dn_buf_fini(&text);
 	}
+}
+
+static void random_plans_are_clean_and_have_no_wait_too_many(void)
+{
+	check_random_plans(false);
+}
+
+static void t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many(void)
+{
+	check_random_plans(true);
 }
 
 static void slots_that_share_bytes_are_reported(void)
@@ -282,6 +301,8 @@ static const struct check_case cases[] = {
 	{ "every_plan_is_clean", every_plan_is_clean },
 	{ "no_single_wait_can_be_left_out", no_single_wait_can_be_left_out },
 	{ "random_plans_are_clean_and_have_no_wait_too_many", random_plans_are_clean_and_have_no_wait_too_many },
+	{ "t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many",
+	  t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many },
 	{ "slots_that_share_bytes_are_reported", slots_that_share_bytes_are_reported },
 	{ "slots_that_share_one_element_are_reported", slots_that_share_one_element_are_reported },
 	{ "gradient_slots_that_share_bytes_are_reported", gradient_slots_that_share_bytes_are_reported },

@@ -11,6 +11,7 @@ struct dnn; /* the math library's engine and stream, one per device */
 int dnn_open(struct dnn **out);
 void dnn_close(struct dnn *dnn);
 const char *dnn_version(const struct dnn *dnn);
+const char *dnn_isa(void);
 
 struct cpu_math_device {
 	struct host_device cpu; /* first */

@@ -308,12 +308,14 @@ int ref_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool froze
 	if (err)
 		return err;
 	for (int64_t k = 0; k < d->x.c; k++) {
-		double sum, sum_x;
+		double sum = 0, sum_x = 0;
 
-		bn_products(d, k, x, dy, mean[k], &sum, &sum_x);
+		if (dscale)
+			bn_products(d, k, x, dy, mean[k], &sum, &sum_x);
 		if (dx)
 			bn_data(d, k, frozen, count, x, mean[k], var[k], scale[k], sum, sum_x, dy, dx, acc);
-		give(&dscale[k], acc_params, (float)(sum_x / bn_divisor(d, var[k])));
+		if (dscale)
+			give(&dscale[k], acc_params, (float)(sum_x / bn_divisor(d, var[k])));
 		if (dbias)
 			give(&dbias[k], acc_params, (float)sum);
 	}

@@ -24,6 +24,7 @@ static void ref_facts(const struct dn_device *dev, struct dn_facts *out)
 	out->align_bytes = DN_ALIGN;
 	out->host_access = true;
 	out->library = "none";
+	out->isa = "none";
 }
 
 const struct dn_backend dn_backend_ref = {
