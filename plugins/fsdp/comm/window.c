@@ -149,9 +149,9 @@ static int share(struct fsdp_windows *w, struct fsdp_control *c, const char *dir
 	}
 	/* whoever has failed says so before anybody looks for its file */
 	err = fsdp_control_agree(c, err, "start-up: windows");
-	if (!err)
+	if (!err && keys)
 		err = fsdp_control_sum(c, "start-up: windows", keys, w->world * KEYS);
-	if (!err) {
+	if (!err && keys) {
 		for (int q = 0; q < w->world && !err; q++)
 			err = q == w->rank ? 0 : join(w, q, keys + q * KEYS);
 		err = fsdp_control_agree(c, err, "start-up: windows");
@@ -195,7 +195,7 @@ int fsdp_windows_open(struct fsdp_windows **out, struct fsdp_control *c, const s
 		counted = !err;
 	}
 	err = fsdp_control_agree(c, err, "start-up: windows");
-	if (!err)
+	if (!err && w)
 		err = share(w, c, dir);
 	if (!err) {
 		*out = w;
