@@ -110,6 +110,19 @@ struct dn_numbers {
 	double correct1, correct2; /* of adam: 1 / (1 - beta^t) */
 };
 
+/* NOTE(exact): a sum of powers without rounding: the same bits whatever the order, the threads and the parts in which it is made.
+ * Word k counts 2^(32 k - 149 p); every op leaves words below 2^32, so those of several sums may be added. */
+#define DN_EXACT_WORDS 20
+struct dn_exact {
+	uint64_t word[DN_EXACT_WORDS];
+	uint64_t max; /* bits of the largest finite |x| as a float */
+};
+
+struct dn_look_desc {
+	int p;	     /* 1, 2: of the sum; 0: none is made */
+	float limit; /* elements beyond it become +-limit first; 0 = none */
+};
+
 struct dn_dropout_key { /* element j of image i draws from (seed, stream, first_image + i, j) */
 	uint64_t stream;
 	float probability;
@@ -447,7 +460,14 @@ struct dn_backend {
 	int (*sum_tree)(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc);
 	/* *count is overwritten */
 	int (*count_nonfinite)(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, int64_t *count);
+	/* *bad += elements that are not finite; then limit; *sum (may be NULL) += |x|^p of the finite ones, max is kept. x is
+	 * written with a limit only. */
+	int (*look)(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_look_desc *d, void *x,
+		    struct dn_exact *sum, int64_t *bad);
 };
+
+/** dn_exact_value() - the sum of words (whole numbers, perhaps of several sums added up), rounded in one fixed way */
+DN_EXPORT double dn_exact_value(const double word[DN_EXACT_WORDS], int p);
 
 struct dn_device {
 	const struct dn_backend *be;

@@ -252,6 +252,7 @@ void dn_net_destroy(struct dn_net *net)
 	if (net->workspace)
 		net->dev->be->free(net->dev, net->workspace);
 	if (priv) {
+		net->dev->be->free_host(net->dev, priv->host_looks);
 		net->dev->be->free_host(net->dev, priv->host_numbers);
 		net->dev->be->free_host(net->dev, priv->host_costs);
 		dn_free(priv->sent);

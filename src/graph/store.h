@@ -33,6 +33,7 @@ struct dn_update { /* one optimizer step */
 	double rate;	/* of the policy; a param's own rate is rate * lr_scale */
 	double momentum, decay;
 	double beta1, beta2, eps; /* of adam and adamw */
+	double factor;		  /* on the gradient; 0 = none, as 1 */
 };
 
 struct dn_traffic { /* per rank and step */
@@ -74,6 +75,10 @@ struct dn_store_ops {
 	/* Values were written through each() or write(): caches of values are dropped. */
 	void (*touched)(void *self);
 	void (*report)(void *self, struct dn_store_report *out);
+	/* With net->opt.looks, before the step: waits for the gradients, dn_net_look() of all that this rank updates. */
+	int (*look)(void *self, struct dn_net *net, const struct dn_look_desc *d);
+	/* In place of the step: nothing is updated. */
+	int (*skip)(void *self, struct dn_net *net);
 	/* Also after a failed alloc. The net has aborted its compute stream; the store ends its own before it frees. */
 	void (*destroy)(void *self);
 };

@@ -290,6 +290,12 @@ int log_step(struct log *l, const struct dn_loop_step *s, const struct dn_store_
 		err = add_number(b, "seconds", s->seconds);
 	if (!err)
 		err = add_number(b, "load_seconds", s->load_seconds);
+	if (!err && s->grad_norm >= 0)
+		err = add_number(b, "grad_norm", s->grad_norm);
+	if (!err && s->loss_scale > 0)
+		err = add_number(b, "loss_scale", s->loss_scale);
+	if (!err && s->skipped)
+		err = dn_buf_printf(b, ",\"skipped\":true");
 	if (!err && report) {
 		err = add_u64(b, "sent_bytes", report->gather.counted_bytes + report->reduce.counted_bytes);
 		if (!err)

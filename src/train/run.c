@@ -51,6 +51,8 @@ static int save_ckpt(struct dn_loop *l)
 		.subdivisions = l->net->subdivisions,
 		.data_length = l->train->n,
 		.data_hash = l->train->hash,
+		.loss_scale = l->c.guards.dynamic ? l->scale : 0,
+		.good_steps = l->c.guards.dynamic ? l->good : 0,
 	};
 	char path[LOOP_PATH_MAX];
 	int64_t start = dn_now_ns(), bytes = 0;

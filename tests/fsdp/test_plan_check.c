@@ -297,7 +297,71 @@ static void an_early_update_is_reported(void)
 	planned_fini(&p);
 }
 
+/* T18: clipping wants all reductions over before the first update */
+static void looks_come_between_all_reductions_and_all_updates(void)
+{
+	for (int strategy = FSDP_FULL; strategy <= FSDP_HYBRID_FULL_OPT; strategy++)
+		for (int how = FSDP_SHARDED_SUM; how <= FSDP_NO_SYNC_KEEP; how++) {
+			struct fsdp_options o = plan_defaults();
+			struct planned p, plain;
+			int n = 0, n_updates = 0;
+
+			o.strategy = (enum fsdp_strategy)strategy;
+			o.accumulate = (enum fsdp_accumulate)how;
+			o.shards = fsdp_strategy_hybrid(o.strategy) ? 2 : 0;
+			o.grad_slots = how >= FSDP_NO_SYNC ? 0 : 2;
+			CHECK_OK_FATAL(planned_make(&plain, NET_HEAD("2") "inputs=3\n" CONNECTED_BN("7") CONNECTED("5") SOFTMAX,
+						    4, true, &o));
+			o.looks = true;
+			CHECK_OK_FATAL(planned_make(&p, NET_HEAD("2") "inputs=3\n" CONNECTED_BN("7") CONNECTED("5") SOFTMAX, 4,
+						    true, &o));
+			CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
+			CU_ASSERT(plain.plan->hash != p.plan->hash);
+			for (int i = 0; i < p.plan->step.n_ops; i++) {
+				struct fsdp_op *op = &p.plan->step.ops[i];
+				const struct fsdp_op was = *op;
+
+				n_updates += op->kind == FSDP_UPDATE;
+				if (op->kind != FSDP_LOOK)
+					continue;
+				n++;
+				CHECK_EQ(n_updates, 0);
+				for (int k = 0; k < was.n_waits; k++) {
+					op->waits[k] = op->waits[--op->n_waits];
+					CU_ASSERT(fsdp_plan_check(p.plan, NULL, NULL) == -EINVAL);
+					*op = was;
+				}
+			}
+			CHECK_EQ(n, 2);
+			CHECK_EQ(n_updates, 2);
+			planned_fini(&plain);
+			planned_fini(&p);
+		}
+}
+
+static void a_look_behind_an_update_is_reported(void)
+{
+	struct fsdp_options o = plan_defaults();
+	struct planned p;
+	struct fsdp_schedule *s;
+	struct fsdp_op look;
+	int at = 0;
+
+	o.looks = true;
+	CHECK_OK_FATAL(planned_make(&p, NET_HEAD("1") "inputs=3\n" CONNECTED("7") CONNECTED("5") SOFTMAX, 2, true, &o));
+	s = &p.plan->step;
+	while (s->ops[at].kind != FSDP_UPDATE)
+		at++;
+	look = s->ops[at - 1];
+	s->ops[at - 1] = s->ops[at];
+	s->ops[at] = look;
+	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, "behind an update");
+	planned_fini(&p);
+}
+
 static const struct check_case cases[] = {
+	{ "T18_looks_come_between_all_reductions_and_all_updates", looks_come_between_all_reductions_and_all_updates },
+	{ "a_look_behind_an_update_is_reported", a_look_behind_an_update_is_reported },
 	{ "every_plan_is_clean", every_plan_is_clean },
 	{ "no_single_wait_can_be_left_out", no_single_wait_can_be_left_out },
 	{ "random_plans_are_clean_and_have_no_wait_too_many", random_plans_are_clean_and_have_no_wait_too_many },

@@ -26,11 +26,13 @@ plans = {
     'shard': ('2', {'strategy': 'hybrid_full', 'shard': '1'}),
     'release': ('0', {'blocks': 'each'}),
     'accumulate': ('no_sync', {}),
+    'clip_norm': ('.5', {}),
+    'clip_value': ('.5', {}),
+    'nan': ('skip', {}),
 }
 # values that this version knows by name only
 refused = {
     'layout': 'dim0', 'wire': 'bf16', 'reduce': 'fp16', 'reduction': 'library',
-    'nan': 'skip',
 }
 # another run of one process: the value, what else is set, what is looked at, and what it is without the key and with it
 saves = lambda log, at: sorted(int(s) for s in os.listdir(at + '/net.ckpt') if s.isdigit()) if os.path.isdir(at + '/net.ckpt') else []
@@ -38,6 +40,8 @@ runs = {
     'collectives': ('mpi', {}, lambda log, at: log[0]['options']['fsdp.collectives'], 'local', 'mpi'),
     'save_every': ('3', {}, saves, [], [3, 4]),     # and where training ends
     'keep': ('1', {'save_every': '1'}, saves, [2, 3, 4], [4]),
+    'clip_p': ('1', {'clip_norm': '1e6'}, lambda log, at: any(e.get('grad_norm', 0) > 5 for e in log), False, True),
+    'loss_scale': ('8', {}, lambda log, at: {e.get('loss_scale') for e in log if e['event'] == 'step'}, {None}, {8}),
 }
 ranks = {'load', 'timeout'}     # below
 

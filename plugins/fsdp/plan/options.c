@@ -37,9 +37,6 @@ static const struct fsdp_name accumulates[] = {
 };
 
 static const struct fsdp_name reductions[] = { { "tree", FSDP_TREE, false }, { "library", -1, true }, { NULL, 0, false } };
-static const struct fsdp_name nans[] = {
-	{ "stop", 0, false }, { "skip", -1, true }, { "continue", -1, true }, { NULL, 0, false }
-};
 static const struct fsdp_name norms[] = { { "local", false, false }, { "sync", true, false }, { NULL, 0, false } };
 static const struct fsdp_name loads[] = { { "each", false, false }, { "rank0", true, false }, { NULL, 0, false } };
 
@@ -48,7 +45,6 @@ const struct fsdp_names fsdp_layouts = { "layout", layouts };
 const struct fsdp_names fsdp_prefetches = { "prefetch", prefetches };
 const struct fsdp_names fsdp_accumulates = { "accumulate", accumulates };
 const struct fsdp_names fsdp_reductions = { "reduction", reductions };
-static const struct fsdp_names nan_names = { "nan", nans };
 static const struct fsdp_names norm_names = { "batch_norm", norms };
 static const struct fsdp_names load_names = { "load", loads };
 
@@ -66,7 +62,6 @@ CHECK_NAME(check_layout, fsdp_layouts)
 CHECK_NAME(check_prefetch, fsdp_prefetches)
 CHECK_NAME(check_accumulate, fsdp_accumulates)
 CHECK_NAME(check_reduction, fsdp_reductions)
-CHECK_NAME(check_nan, nan_names)
 CHECK_NAME(check_batch_norm, norm_names)
 CHECK_NAME(check_collectives, fsdp_transports)
 CHECK_NAME(check_load, load_names)
@@ -96,6 +91,21 @@ static int check_recompute(const char *value, const char *where)
 		return 0;
 	return fsdp_refuse("recompute", value, where, "wanted none, all, or names of blocks separated by commas");
 }
+
+#define CHECK_GUARD(key_, def_, arg_, help_) \
+	static int check_##key_(const char *value, const char *where) \
+	{ \
+		const char *wanted = dn_guard_wanted(#key_, value); \
+\
+		return wanted ? fsdp_refuse(#key_, value, where, wanted) : 0; \
+	}
+DN_GUARD_KEYS(CHECK_GUARD)
+
+/* clang-format off */
+#define GUARD_KEY(key_, def_, arg_, help_) \
+	{ .key = #key_, .type = DN_OPT_STRING, .def = (def_), .arg = (arg_), .check = check_##key_, \
+	  .help = help_ "; as the flag -" #key_ ", which wins" },
+/* clang-format on */
 
 static int check_memory(const char *value, const char *where)
 {
@@ -210,12 +220,9 @@ const struct dn_option fsdp_option_table[] = {
 	  .arg = "tree",
 	  .check = check_reduction,
 	  .help = "tree: a fixed order of summation, the same bits for every run" },
-	{ .key = "nan",
-	  .type = DN_OPT_STRING,
-	  .def = "stop",
-	  .arg = "stop",
-	  .check = check_nan,
-	  .help = "stop: a loss that is not finite ends the run" },
+	/* clang-format off */
+	DN_GUARD_KEYS(GUARD_KEY)
+	/* clang-format on */
 	{ .key = "batch_norm",
 	  .type = DN_OPT_STRING,
 	  .def = "local",
@@ -282,7 +289,12 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 	const char *depth = dn_options_text(o, "depth");
 	const char *where = dn_options_where(o, "blocks");
 	double timeout_ms = dn_options_float(o, "timeout") * 1000;
-	struct fsdp_options r = {
+	struct dn_guards guards;
+	struct fsdp_options r;
+	int err;
+
+	dn_guards_read(o, &guards);
+	r = (struct fsdp_options){
 		.policy_given = where && where[0] == '-',
 		.strategy = name_of_key(o, &fsdp_strategies),
 		.layout = name_of_key(o, &fsdp_layouts),
@@ -296,12 +308,12 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		.transport = name_of_key(o, &fsdp_transports),
 		.recompute = dn_options_text(o, "recompute"),
 		.recompute_where = dn_options_where(o, "recompute"),
+		.looks = dn_guards_look(&guards),
 		.sync_bn = name_of_key(o, &norm_names),
 		.load_rank0 = name_of_key(o, &load_names),
 		.timeout_ms = timeout_ms > 0 && timeout_ms < 1 ? 1 : (int64_t)timeout_ms, /* 0 is for ever */
 	};
-	int err = fsdp_policy_parse(dn_options_text(o, "blocks"), where ? where : "fsdp", &r.policy);
-
+	err = fsdp_policy_parse(dn_options_text(o, "blocks"), where ? where : "fsdp", &r.policy);
 	if (!err)
 		err = fsdp_release_parse(dn_options_text(o, "release"), "fsdp", &r.stay);
 	if (err)

@@ -75,6 +75,7 @@ struct fsdp_options { /* [fsdp], resolved */
 	enum fsdp_transport transport;
 	/* as given, and where; NULL: as [block] says */
 	const char *recompute, *recompute_where;
+	bool looks;	    /* at gradients before they update: likewise */
 	bool sync_bn;	    /* whoever builds the net tells it so: its layers ask for sums then */
 	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
@@ -158,6 +159,7 @@ enum fsdp_op_kind {
 	FSDP_UPDATE,
 	FSDP_STATS,
 	FSDP_EXCHANGE,
+	FSDP_LOOK, /* at the step's gradients that this rank updates, before any update: all reductions are over */
 	FSDP_OP_KINDS
 };
 enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_REPLICAQ, FSDP_EXCHANGEQ, FSDP_QUEUES };
@@ -246,6 +248,7 @@ struct fsdp_plan {
 	int n_slots, n_grad_slots;
 	struct fsdp_slot *slots, *grad_slots;
 	int64_t subdivisions;
+	bool looks; /* at gradients */
 	int n_states;
 	int64_t n_grads;     /* elements of the sums of all blocks that learn, */
 	int64_t n_parts;     /* of what a rank updates of them */

@@ -278,13 +278,19 @@ static bool has_layers(const struct fsdp_op *op)
 	return op->kind == FSDP_FORWARD || op->kind == FSDP_BACKWARD;
 }
 
+/* carried out by a function of the store */
+static bool is_stores(const struct fsdp_op *op)
+{
+	return op->kind == FSDP_UPDATE || op->kind == FSDP_LOOK;
+}
+
 /* all operations up to the next one that belongs to a call from outside */
 static int run_ahead(struct fsdp_runtime *rt)
 {
 	const struct fsdp_op *op;
 	int err = 0;
 
-	while (!err && (op = next_op(rt)) && !has_layers(op) && op->kind != FSDP_UPDATE) {
+	while (!err && (op = next_op(rt)) && !has_layers(op) && !is_stores(op)) {
 		(*cursor_of(rt))++;
 		err = do_op(rt, op);
 	}
@@ -513,9 +519,25 @@ int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block)
 	return next_op(rt)->grads ? open_grads(rt, block, next_op(rt)->acc) : 0;
 }
 
+/* a microbatch's gradients, still in their slot: gaps and what is frozen are zero there */
+static int look_at_slot(struct fsdp_runtime *rt, int block)
+{
+	const struct fsdp_place slot = fsdp_place_grads(rt->plan, block);
+
+	return dn_net_look(rt->net, &(struct dn_look_desc){ 0 }, block, false, false, rt->plan->blocks[block].padded,
+			   at(rt, slot));
+}
+
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
 {
 	const struct fsdp_op *op = next_op(rt);
+
+	if (rt->plan->looks && rt->blocks[block].grads_open) {
+		int err = look_at_slot(rt, block);
+
+		if (err)
+			return err;
+	}
 
 	/* a sum that stays in its slot is closed here, else by its reduction */
 	if (op && op->kind == FSDP_BACKWARD && op->block == block && op->stays)
@@ -542,7 +564,7 @@ int fsdp_runtime_begin(struct fsdp_runtime *rt)
 	return 0;
 }
 
-static int update(struct fsdp_runtime *rt, const struct fsdp_op *op, int (*fn)(void *arg, int block), void *arg)
+static int of_store(struct fsdp_runtime *rt, const struct fsdp_op *op, int (*fn)(void *arg, int block), void *arg)
 {
 	int err = begin(rt, op);
 
@@ -553,24 +575,54 @@ static int update(struct fsdp_runtime *rt, const struct fsdp_op *op, int (*fn)(v
 	return err ? err : record(rt, op);
 }
 
-int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg)
+/* what is left of the step, up to @end of its operations that are the store's */
+static int rest(struct fsdp_runtime *rt, enum fsdp_op_kind mine, enum fsdp_op_kind end, int (*fn)(void *arg, int block),
+		void *arg)
 {
 	const struct fsdp_schedule *s = &rt->plan->step;
 	int err = 0;
 
-	if (rt->broken)
-		return dn_fail(-EPROTO, "an update after an error in this step");
-	while (!err && rt->at < s->n_ops) {
+	while (!err && rt->at < s->n_ops && s->ops[rt->at].kind != end) {
 		const struct fsdp_op *op = &s->ops[rt->at];
 
-		if (has_layers(op))
+		if (has_layers(op) || (is_stores(op) && op->kind != mine))
 			return dn_fail(-EPROTO,
-				       "an update is asked for, but the plan's next operation is %s of block %s "
-				       "(microbatch %d)",
-				       fsdp_op_name(op->kind), block_name(rt, op->block), op->micro);
+				       "%s is asked for, but the plan's next operation is %s of block %s (microbatch %d)",
+				       fsdp_op_name(mine), fsdp_op_name(op->kind), block_name(rt, op->block), op->micro);
 		rt->at++;
-		err = op->kind == FSDP_UPDATE ? update(rt, op, fn, arg) : do_op(rt, op);
+		err = is_stores(op) ? of_store(rt, op, fn, arg) : do_op(rt, op);
 	}
+	return err;
+}
+
+int fsdp_runtime_look(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg)
+{
+	int err = rt->broken ? dn_fail(-EPROTO, "a look at gradients after an error in this step")
+			     : rest(rt, FSDP_LOOK, FSDP_UPDATE, fn, arg);
+
+	if (err)
+		rt->broken = true;
+	return err;
+}
+
+static int nothing_to_update(void *arg, int block)
+{
+	return 0;
+}
+
+/* The operations of the update are carried out without it: what they order, and what replicas tell each other, is as planned. */
+int fsdp_runtime_skip(struct fsdp_runtime *rt)
+{
+	return fsdp_runtime_update(rt, nothing_to_update, NULL);
+}
+
+int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg)
+{
+	int err;
+
+	if (rt->broken)
+		return dn_fail(-EPROTO, "an update after an error in this step");
+	err = rest(rt, FSDP_UPDATE, FSDP_OP_KINDS, fn, arg);
 	if (!err)
 		err = tally(rt, true);
 	if (err)

@@ -80,6 +80,10 @@ int fsdp_runtime_begin(struct fsdp_runtime *rt);
 int fsdp_runtime_stats(struct fsdp_runtime *rt);
 /** fsdp_runtime_update() - the rest of the step, every update through @fn after its waits; it may go on when this returns */
 int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg);
+/** fsdp_runtime_look() - what stands before the updates, every look through @fn after its waits */
+int fsdp_runtime_look(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg);
+/** fsdp_runtime_skip() - the rest of the step without its updates */
+int fsdp_runtime_skip(struct fsdp_runtime *rt);
 /** fsdp_runtime_sent() - by the last step that has ended on all queues */
 struct fsdp_count fsdp_runtime_sent(const struct fsdp_runtime *rt, enum fsdp_sent what);
 /** fsdp_runtime_idle() - wait until all queues are empty: device memory is as the steps so far leave it */

@@ -361,6 +361,32 @@ static int update_block(void *arg, int block)
 	return fsdp_optim_block(s, block);
 }
 
+static int look_block(void *arg, int block)
+{
+	return fsdp_look_block(arg, block);
+}
+
+static int store_look(void *self, struct dn_net *net, const struct dn_look_desc *d)
+{
+	struct fsdp_store *s = self;
+	int err;
+
+	s->look = d;
+	err = fsdp_runtime_look(&s->rt, look_block, s);
+	s->look = NULL;
+	return err;
+}
+
+static int store_skip(void *self, struct dn_net *net)
+{
+	struct fsdp_store *s = self;
+	int err = fsdp_runtime_skip(&s->rt);
+
+	if (!err)
+		fsdp_report_end(s);
+	return err;
+}
+
 static int store_step(void *self, struct dn_net *net, const struct dn_update *u)
 {
 	struct fsdp_store *s = self;
@@ -386,6 +412,8 @@ static const struct dn_store_ops store_ops = {
 	.step = store_step,
 	.touched = store_touched,
 	.report = fsdp_report,
+	.look = store_look,
+	.skip = store_skip,
 	.destroy = store_destroy,
 };
 

@@ -111,6 +111,7 @@ const struct dn_backend dn_backend_cpu = {
 	.adam = cpu_adam,
 	.sum_tree = cpu_sum_tree,
 	.count_nonfinite = cpu_count_nonfinite,
+	.look = cpu_look,
 };
 
 static int cpu_open(const struct dn_device_desc *desc, struct dn_device **out)

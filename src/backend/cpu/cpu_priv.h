@@ -121,6 +121,8 @@ int cpu_sgd(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_
 int cpu_adam(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w,
 	     float *m, float *v, const void *g);
 int cpu_sum_tree(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc);
+int cpu_look(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_look_desc *d, void *x, struct dn_exact *sum,
+	     int64_t *bad);
 int cpu_count_nonfinite(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, int64_t *count);
 
 #endif

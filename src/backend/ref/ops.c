@@ -810,3 +810,26 @@ int ref_count_nonfinite(struct dn_stream *st, enum dn_type type, int64_t n, cons
 	*count = bad;
 	return 0;
 }
+
+int ref_look(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_look_desc *d, void *px, struct dn_exact *sum,
+	     int64_t *bad)
+{
+	float *x = px;
+	int err = type_check(&ref_limits, "look", type);
+
+	for (int64_t i = 0; i < n && !err; i++) {
+		const struct look_float f = look_float(&x[i], d->limit);
+
+		if (f.e == 255) {
+			++*bad;
+			continue;
+		}
+		if (sum && d->p)
+			exact_add(sum, d->p == 2 ? (uint64_t)f.m * f.m : f.m, d->p * (int)(f.e - 1));
+		if (sum && f.bits > sum->max)
+			sum->max = f.bits;
+		if (sum)
+			exact_carry(sum);
+	}
+	return err;
+}
