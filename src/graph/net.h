@@ -102,6 +102,7 @@ struct dn_net {
 	const struct dn_numbers *numbers; /* device memory: those of the pass or step that was queued last */
 	struct dn_store store;		  /* ops NULL until one is attached */
 	uint64_t values_version;	  /* +1 on every write of values; packed copies compare it */
+	bool no_compute;		  /* debugging: passes call the hooks and leave the layers out */
 	void *workspace;		  /* [workspace_bytes] */
 	void *arena;			  /* private */
 	void *priv;			  /* private */

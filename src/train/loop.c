@@ -69,8 +69,16 @@ static int own_texts(struct dn_loop *l, const struct dn_loop_config *c)
 		err = own_text(&l->base, c->base);
 	if (!err)
 		err = own_text(&l->data_path, c->data_path);
-	if (!err)
-		err = own_text(&l->log_path, c->log_path);
+	if (!err && c->log_path) {
+		bool mine;
+
+		l->log_path = dn_rank_path(c->log_path, l->g.rank, &mine);
+		err = l->log_path ? 0 : -ENOMEM;
+		if (!err && !mine) {
+			dn_free(l->log_path);
+			l->log_path = NULL;
+		}
+	}
 	if (!err)
 		err = own_text(&l->resume, c->resume);
 	if (!err)
@@ -247,7 +255,7 @@ static int prepare_files(struct dn_loop *l)
 	err = dn_group_agree(&l->g, check_space(l), "backup folder");
 	if (err)
 		return err;
-	if (l->log_path && l->g.rank == 0) {
+	if (l->log_path) {
 		err = log_open(&l->log, l->log_path, l->resume ? l->run : 0);
 		if (!err)
 			err = log_start(&l->log, l->net, &l->g, &l->c, l->run, dn_loop_batch_number(l));
@@ -631,7 +639,11 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 		.seconds = (double)(dn_now_ns() - start - waited) * 1e-9,
 		.epoch = (double)seen / (double)l->train->n,
 		.load_seconds = (double)waited * 1e-9,
+		.flops = 3.0 * (double)net->flops * (double)net->batch,
 	};
+	l->flops += out->flops;
+	l->busy_seconds += out->seconds;
+	l->load_seconds += out->load_seconds;
 	return 0;
 }
 

@@ -25,6 +25,7 @@ struct dn_loop_step { /* one update, same on all ranks */
 	double seconds;	     /* without load_seconds, as Darknet counts it */
 	double epoch;	     /* seen / N */
 	double load_seconds; /* waiting for data */
+	double flops;	     /* three times those of the forward pass */
 };
 
 struct dn_loop_events { /* called on every rank; NULL = not interested */
