@@ -201,11 +201,26 @@ static void what_the_file_says_decides_only_where_there_are_no_locks(void)
 	put_file("lock/x.lock", text);
 	CHECK_OK(lock_take(&l, folder, "x", LOCK_BY_CONTENTS));
 	lock_drop(&l);
-	/* of one that died before it wrote, and rubbish */
+	/* of one that died before it wrote, or while it did */
 	for (int i = 0; i < 2; i++) {
-		put_file("lock/x.lock", i ? "rubbish" : "");
+		put_file("lock/x.lock", i ? "pi" : "");
 		CHECK_OK(lock_take(&l, folder, "x", i ? LOCK_BY_KERNEL : LOCK_BY_CONTENTS));
 		lock_drop(&l);
+	}
+	/* what is no lock is left alone: a user's file, a link, also to a lock */
+	for (int i = 0; i < 3; i++) {
+		char linked[512];
+
+		put_file("lock/target", i ? "precious" : "");
+		snprintf(linked, sizeof(linked), "%s", path_of("lock/target"));
+		if (i == 2)
+			put_file("lock/x.lock", "precious");
+		else
+			CHECK_EQ(symlink(linked, path_of("lock/x.lock")), 0);
+		CHECK_FAILS(lock_take(&l, folder, "x", LOCK_BY_KERNEL), i == 2 ? -EEXIST : -ELOOP,
+			    i == 2 ? "is no lock of a run" : "it is a link");
+		CU_ASSERT_TRUE(there("lock/x.lock") && there("lock/target"));
+		CHECK_EQ(unlink(path_of("lock/x.lock")), 0);
 	}
 	CHECK_FAILS(lock_take(&l, path_of("nowhere"), "x", LOCK_BY_KERNEL), -ENOENT, "nowhere/x.lock");
 	CHECK_OK(dn_make_dirs(path_of("lock/x.lock")));

@@ -91,6 +91,21 @@ static bool get_holder(int fd, struct holder *h)
 	       h->pid > 0;
 }
 
+/* Whoever finds a file of that name must not overwrite what is not a lock: nothing, or what a holder has written or begun to. */
+static int check_ours(int fd, const char *path)
+{
+	struct stat st;
+	char text[4];
+	ssize_t n = pread(fd, text, sizeof(text), 0);
+
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || n < 0 || strncmp(text, "pid=", (size_t)n) != 0)
+		return dn_fail(
+			-EEXIST,
+			"%s: is no lock of a run but something else, which is left alone; move it away, or use another -backup",
+			path);
+	return 0;
+}
+
 static bool other_host(const struct holder *h)
 {
 	struct holder me;
@@ -129,7 +144,7 @@ static bool still_named(int fd, const char *path)
 {
 	struct stat a, b;
 
-	return !fstat(fd, &a) && !stat(path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+	return !fstat(fd, &a) && !lstat(path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 /* A file system without locks, and a file that is there: 0 = its maker is gone. */
@@ -157,17 +172,21 @@ static int try_lock(const char *path, enum lock_way way, int tries, int *fd_out)
 	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	struct holder h;
 	bool made = true, locked = false;
-	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, 0666);
 	int err;
 
 	if (fd < 0 && errno == EEXIST) {
 		made = false;
-		fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+		fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
 		if (fd < 0 && errno == ENOENT)
 			return -EAGAIN;
 	}
 	if (fd < 0)
-		return dn_fail(-errno, "%s: cannot lock the folder for this run: %s", path, strerror(errno));
+		return dn_fail(-errno, "%s: cannot lock the folder for this run: %s", path,
+			       errno == ELOOP ? "it is a link" : strerror(errno));
+	err = made ? 0 : check_ours(fd, path);
+	if (err)
+		goto err_close;
 	if (way == LOCK_BY_KERNEL && fcntl(fd, F_OFD_SETLK, &whole)) {
 		if (errno == EAGAIN || errno == EACCES) {
 			bool known = get_holder(fd, &h);

@@ -1,4 +1,5 @@
 /* The JSON log of a training run: one object a line, flushed each line. Rank 0's, or a file a rank. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -73,6 +74,24 @@ static int cut_last_line(const char *path)
 	return err;
 }
 
+/* A file, which is ours as long as we have it open; devices and pipes may have several writers. Where there are no locks nobody is
+ * asked. */
+static int own_log(int fd, const char *path, bool append)
+{
+	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return dn_fail(-errno, "-log %s: %s", path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return 0;
+	if (fcntl(fd, F_OFD_SETLK, &whole) && (errno == EAGAIN || errno == EACCES))
+		return dn_fail(-EBUSY, "-log %s: another run is writing this file; give this one another", path);
+	if (!append && ftruncate(fd, 0))
+		return dn_fail(-errno, "-log %s: %s", path, strerror(errno));
+	return 0;
+}
+
 int log_open(struct log *l, const char *path, uint64_t resumed)
 {
 	uint64_t whose = resumed ? run_of_log(path) : 0;
@@ -84,10 +103,15 @@ int log_open(struct log *l, const char *path, uint64_t resumed)
 	if (resumed && !append)
 		dn_warn("-log %s: is the log of another run (%016" PRIx64 "): begun anew", path, whose);
 	/* not blocking: a pipe that nobody reads is an error, not a wait for ever */
-	fd = open(path, O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_NONBLOCK | O_CLOEXEC, 0666);
+	fd = open(path, O_WRONLY | O_CREAT | (append ? O_APPEND : 0) | O_NONBLOCK | O_CLOEXEC, 0666);
 	l->path = path;
 	if (fd < 0)
 		return dn_fail(-errno, "-log %s: %s", path, errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
+	err = own_log(fd, path, append);
+	if (err) {
+		(void)close(fd);
+		return err;
+	}
 	l->f = fcntl(fd, F_SETFL, append ? O_APPEND : 0) < 0 ? NULL : fdopen(fd, append ? "a" : "w");
 	if (l->f)
 		return 0;

@@ -171,6 +171,24 @@ run 1 train $data "$cfg" -threads 1 -backup "$tmp/b2"
 has err '^darknet: .*/b2/net_final\.weights: is no file' 1
 has out 'images$' 0
 
+# a log that another run is writing is left alone
+net "$cfg" max_batches=2
+echo '{"line":"of another run"}' > "$tmp/live.log"
+python3 -c 'import fcntl, sys, time
+f = open(sys.argv[1], "a")
+fcntl.lockf(f, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(60)' "$tmp/live.log" > "$tmp/held" 2>&1 &
+holder=$!
+until grep -q held "$tmp/held" 2> /dev/null; do sleep .1; done
+run 1 train $data "$cfg" -threads 1 -backup "$tmp/b3" -log "$tmp/live.log"
+has err "^darknet: -log $tmp/live\.log: another run is writing this file" 1
+grep -q 'of another run' "$tmp/live.log" || fail "a live log was cut"
+kill $holder
+wait $holder 2> /dev/null
+run 0 train $data "$cfg" -threads 1 -backup "$tmp/b3" -log "$tmp/live.log"
+grep -q 'of another run' "$tmp/live.log" && fail "a log that is begun anew holds the old one"
+
 net "$cfg" 'max_batches=0'
 timeout 3 "$bin" train $data "$cfg" "${common[@]}" > "$tmp/out" 2> "$tmp/err" < /dev/null
 cases=$((cases + 1))
