@@ -101,12 +101,16 @@ static void look_for_poison(struct train_job *j, int rank, struct dn_net *net)
 {
 	const struct fsdp_store *s = net->store.self;
 	const struct fsdp_place all = fsdp_place_all(s->plan, DN_MEM_PARAM_SLOTS, false);
-	const float *x = fsdp_runtime_at(&s->rt, all);
+	float *x;
 	int64_t in_slots = 0, in_values = 0;
 
 	(void)rank;
+	CHECK_OK_FATAL(net->dev->be->alloc_host(net->dev, DN_MEM_HOST, all.bytes, (void **)&x));
+	CHECK_OK(net->dev->be->copy(net->compute, x, fsdp_runtime_at(&s->rt, all), all.bytes));
+	CHECK_OK(net->dev->be->stream_sync(net->compute));
 	for (size_t i = 0; i < all.bytes / sizeof(*x); i++)
 		in_slots += isnan(x[i]);
+	net->dev->be->free_host(net->dev, x);
 	CU_ASSERT(j->opt.debug.poison ? in_slots == (int64_t)(all.bytes / sizeof(*x)) : in_slots == 0);
 	for (int i = 0; i < net->n_params; i++)
 		CHECK_OK(net->store.ops->each(net->store.self, net->params[i], DN_VALUE, DN_READ, count_nan, &in_values));
@@ -118,7 +122,7 @@ static void poison_fills_slots_that_nobody_uses(void)
 	for (int on = 0; on < 2; on++) {
 		struct train_job j = train_job_of(NET, 2);
 
-		j.backend = "cpu"; /* whose memory the host may look at */
+		j.backend = "cpu";
 		j.opt.debug.poison = on;
 		j.look = look_for_poison;
 		train_run(&j);
