@@ -234,8 +234,10 @@ static int gather(struct walk *w, int block, bool backward)
 	err = fsdp_limiter_admit(&w->limiter, b->slot, block, &free_event);
 	if (err)
 		return err;
-	/* a release in this schedule is later on compute than all that lies before */
+	/* a release in this schedule is later on compute than all that lies before, but no later than what replicas share */
 	n_past = free_event < 0 ? past_waits(w, block, past) : 0;
+	if (free_event >= 0 && b->learns && b->cut_states)
+		past_wait(w, FSDP_GATHERQ, values_event(w, block), past, &n_past);
 	if (free_event >= 0)
 		waits[n++] = free_event; /* the slot's previous block has been read for the last time */
 	if (kept)
