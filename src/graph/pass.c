@@ -169,7 +169,7 @@ int dn_net_forward(struct dn_net *net, const struct dn_pass *pass)
 		struct dn_block *b = &net->blocks[i];
 
 		err = call(h->before_forward, net, b, pass);
-		for (int k = b->first; k <= b->last && !err; k++)
+		for (int k = b->first; k <= b->last && !err && !net->no_compute; k++)
 			err = net->layers[k].ops->forward(&net->layers[k], &dev);
 		if (!err)
 			err = call(h->after_forward, net, b, pass);
@@ -386,12 +386,12 @@ int dn_net_backward(struct dn_net *net, const struct dn_pass *pass)
 	for (int i = net->n_blocks - 1; i >= first && !err; i--) {
 		struct dn_block *b = &net->blocks[i];
 
-		const bool twice = dn_block_recomputes(b);
+		const bool twice = dn_block_recomputes(b) && !net->no_compute;
 
 		err = call(h->before_backward, net, b, pass);
 		if (!err && twice)
 			err = forward_again(net, b, &dev);
-		for (int k = b->last; k >= b->first && !err; k--)
+		for (int k = b->last; k >= b->first && !err && !net->no_compute; k--)
 			if (net->layers[k].wants_delta)
 				err = backward_layer(&net->layers[k], &dev);
 		if (twice)
