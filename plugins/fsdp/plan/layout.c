@@ -165,7 +165,7 @@ static int assign_grad_slots(struct fsdp_plan *p)
 	if (plan_sums_whole(p)) { /* every block's gradient stays in its slot from one microbatch to the next */
 		if (given && given < n)
 			return dn_fail(-EINVAL,
-				       "plan: grad_slots is %d, but accumulate=%s wants one for each of the %d blocks that learn",
+				       "plan: grad_slots=%d, but accumulate=%s wants one for each of the %d blocks that learn",
 				       given, fsdp_name_of(&fsdp_accumulates, p->opt.accumulate), n);
 		p->opt.grad_slots = p->n_grad_slots = n;
 	}

@@ -312,7 +312,7 @@ static int check_arguments(const struct dn_net *net, const struct fsdp_options *
 	if (o->limit < 1 || o->grad_slots < 0)
 		return dn_fail(-EINVAL, "plan: limit is %d and grad_slots %d, both must be at least 1", o->limit, o->grad_slots);
 	if (o->stay < 0)
-		return dn_fail(-EINVAL, "plan: of one part in %d nothing can stay", o->stay);
+		return dn_fail(-EINVAL, "plan: release=%d: of one part in so many nothing can stay", o->stay);
 	if (o->depth < 0 || o->depth > o->limit - 1)
 		return dn_fail(-EINVAL, "plan: depth is %d, must be from 0 to limit - 1 = %d", o->depth, o->limit - 1);
 	return 0;

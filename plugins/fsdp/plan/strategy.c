@@ -62,7 +62,7 @@ int fsdp_strategy_grid(const struct fsdp_options *o, int world, struct fsdp_grid
 	if (shards >= world || world % shards)
 		return dn_fail(
 			-EINVAL,
-			"plan: strategy %s of %d ranks wants fewer of them to share a copy, shard is %d (%s); what fits: %s",
+			"plan: strategy=%s of %d ranks wants fewer of them to share a copy, shard=%d (%s); what fits: %s",
 			fsdp_name_of(&fsdp_strategies, o->strategy), world, shards,
 			o->shards	   ? "as given"
 			: o->ranks_on_host ? "the ranks of a host"
