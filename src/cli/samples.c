@@ -164,8 +164,9 @@ int samples_try_valid(struct dn_dataset **keep, const struct dn_datafile *d, str
 	return err;
 }
 
-int samples_item(struct session_items *items, const struct dn_dataset *ds)
+int samples_item(struct session_items *items, const struct dn_dataset *ds, const struct dn_datafile *d)
 {
+	items->data = d->file;
 	return session_item(items, "data", "%lld samples, hash %016llx", (long long)ds->n, (unsigned long long)ds->hash);
 }
 

@@ -166,7 +166,7 @@ static int open_data(struct training *t, struct session_items *items)
 	if (!err && wanted && is_classifier(t->task))
 		err = samples_check_top(t->file->top, net, t->file->file->path);
 	if (!err)
-		err = samples_item(items, t->data);
+		err = samples_item(items, t->data, t->file);
 	if (!err && t->weights_path)
 		err = session_item_weights(&t->s, items, t->weights_path);
 	/* what the flags left open is settled now: printed, compared and logged as resolved */
