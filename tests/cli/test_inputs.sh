@@ -137,12 +137,15 @@ has err '^darknet: .*shared.cfg:8: \[convolutional\] layer 0 \(and 1 more\): fro
 
 # --- evaluating them is warned of ---
 run 0 partial "$cfg" "$tmp/w" "$tmp/x" 3
-python3 - "$tmp/w" "$tmp/zero" "$tmp/nan" << 'PY'
+python3 - "$tmp/w" "$tmp/zero" "$tmp/nan" "$tmp/flat0" << 'PY'
 import struct, sys
 p = bytearray(open(sys.argv[1], 'rb').read())
 z = bytearray(p)
 z[20 + 4 * 8:20 + 4 * 16] = bytes(32)      # 4 biases, 4 scales, then the statistics
 open(sys.argv[2], 'wb').write(z)
+v = bytearray(p)
+v[20 + 4 * 12:20 + 4 * 16] = bytes(16)     # the variances alone
+open(sys.argv[4], 'wb').write(v)
 p[20 + 4 * 16:24 + 4 * 16] = struct.pack('<f', float('nan'))
 open(sys.argv[3], 'wb').write(p)
 PY
@@ -153,6 +156,19 @@ run 0 classifier predict "$tmp/chw.data" "$cfg" "$tmp/zero" "$tmp/top-down.bmp"
 has err "$warned" 1
 run 0 forward "$cfg" "$tmp/zero" "$tmp/chw.npy" "$tmp/o.npy"
 has err "$warned" 1
+# means alone are not enough
+for verb in 'classifier valid' 'classifier predict' forward; do
+	case $verb in
+	forward) set -- "$cfg" "$tmp/flat0" "$tmp/chw.npy" "$tmp/o.npy" ;;
+	*predict) set -- "$tmp/chw.data" "$cfg" "$tmp/flat0" "$tmp/top-down.bmp" ;;
+	*) set -- "$tmp/chw.data" "$cfg" "$tmp/flat0" ;;
+	esac
+	# shellcheck disable=SC2086 # one word or two
+	run 0 $verb "$@"
+	has err '^warning: .*t.cfg:8: \[convolutional\] layer 0: its rolling statistics are empty, also in .*flat0: ' 1
+done
+run 1 train "$tmp/chw.data" "$tmp/f.cfg" "$tmp/flat0"
+has err "$empty" 1
 
 # --- and what is not finite is not a result ---
 run 1 classifier valid "$tmp/chw.data" "$cfg" "$tmp/nan"
