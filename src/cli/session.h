@@ -16,6 +16,7 @@ struct session {
 	void *self;	  /* the plugin's */
 	bool started;	  /* its init has succeeded: exit is due */
 	bool env_threads; /* their number is OMP_NUM_THREADS's */
+	bool own_threads; /* nobody has said a number */
 	bool agreed;	  /* the error in hand is known to all ranks */
 	struct dn_run run;
 	struct dn_net *net;
@@ -37,6 +38,9 @@ int session_items_collect(struct session *s, struct session_items *items);
 /** session_items_compare() - the same on all ranks, or an error that names rank and item; of cfg and .data file the line and both
  * values */
 int session_items_compare(struct session *s, const struct session_items *items);
+
+/** session_compare_isa() - bits depend on the instruction set of the math: ranks that differ are a warning, with -strict an error */
+int session_compare_isa(struct session *s);
 
 int session_start(struct session *s, struct dn_command *c, const char *cfg_path, bool train);
 int session_agree(struct session *s, int err, const char *what);

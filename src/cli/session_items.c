@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/version.h"
 #include "cli/cli.h"
 #include "cli/session.h"
@@ -106,111 +108,53 @@ int session_items_collect(struct session *s, struct session_items *items)
 	return err;
 }
 
-/* --- comparison --- */
+enum { WHO_TEXT = 128 }; /* of a rank: host, instruction set */
 
-/* Items that a file says, where a line of it tells more than the item. */
-static const struct source {
-	const char *item;
-	bool data;	      /* of the .data file, else of the cfg */
-	const char *keys[10]; /* that decide the item; none: all */
-} sources[] = {
-	{ "cfg", false, { NULL } },
-	{ "data", true, { "format", "train", "train_truth", "valid", "valid_truth", "classes", "labels", "tree" } },
-	{ "-shuffle", true, { "shuffle" } },
-	{ "-backup", true, { "backup" } },
-};
-
-/* Of "rank 1: cfg is ..., rank 0 has ...": which source, and the rank; NULL for other items. */
-static const struct source *source_of(const char *message, int *rank)
+/* the first that differs from rank 0 */
+static int judge_isa(const struct session *s, const char *all)
 {
-	int at = 0;
+	const char *mine = all + WHO_TEXT / 2;
+	char text[640];
 
-	if (sscanf(message, "rank %d: %n", rank, &at) != 1 || !at)
-		return NULL;
-	for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
-		size_t n = strlen(sources[i].item);
+	for (int r = 1; r < s->run.group.world; r++) {
+		const char *host = all + (size_t)WHO_TEXT * (size_t)r, *isa = host + WHO_TEXT / 2;
 
-		if (!strncmp(message + at, sources[i].item, n) && !strncmp(message + at + n, " is ", 4))
-			return &sources[i];
+		if (!strcmp(isa, mine))
+			continue;
+		snprintf(
+			text, sizeof(text),
+			"ranks differ in the instruction set of the math: rank 0 on %s has %s, rank %d on %s has %s; their bits may "
+			"differ (ONEDNN_MAX_CPU_ISA makes them alike)",
+			all, mine, r, host, isa);
+		if (dn_options_on(s->c->flags, "strict"))
+			return dn_fail(-EINVAL, "%s", text);
+		dn_warn("%s", text);
+		break;
 	}
-	return NULL;
+	return 0;
 }
 
-/* Texts that the parser takes for the same are not the same text: the first line that is not. */
-static int first_line(const char *a, size_t n_a, const char *b, size_t n_b)
-{
-	int line = 1;
-
-	for (size_t i = 0; i < n_a && i < n_b && a[i] == b[i]; i++)
-		line += a[i] == '\n';
-	return line;
-}
-
-static bool describe(const struct source *src, const struct dn_keyfile *theirs, const struct dn_keyfile *mine, char *out,
-		     size_t cap)
-{
-	if (dn_keyfile_difference(theirs, mine, "rank 0", src->keys[0] ? src->keys : NULL, out, cap))
-		return true;
-	if (src->keys[0])
-		return false;
-	snprintf(out, cap,
-		 "%.300s:%d: not as rank 0 has it (%.300s), though sections and keys are the same: all ranks read one and the "
-		 "same text",
-		 theirs->path, first_line(theirs->text, theirs->text_bytes, mine->text, mine->text_bytes), mine->path);
-	return true;
-}
-
-/* @rank's file out of "PATH\0TEXT", one after the other in @all */
-static int parse_theirs(struct dn_keyfile **out, const char *all, const size_t *sizes, int rank, bool sections)
-{
-	size_t at = 0, n;
-
-	for (int r = 0; r < rank; r++)
-		at += sizes[r];
-	n = strlen(all + at) + 1;
-	return dn_keyfile_parse_quiet(out, all + at + n, sizes[rank] - n, all + at, sections);
-}
-
-/* Collective. Rank 0, which prints for all, finds the line. */
-static int find_line(struct session *s, const struct source *src, const struct dn_keyfile *mine, int rank, char *out, size_t cap)
+int session_compare_isa(struct session *s)
 {
 	const struct dn_group *g = &s->run.group;
-	size_t *sizes = dn_calloc((size_t)g->world, sizeof(*sizes));
-	struct dn_keyfile *theirs = NULL;
-	struct dn_buf blob = { 0 };
-	char *all = NULL;
-	int err = sizes ? 0 : -ENOMEM;
+	char who[WHO_TEXT] = "", *all = NULL;
+	struct dn_facts facts;
+	size_t *sizes;
+	int err;
 
+	if (g->world == 1)
+		return 0;
+	s->run.dev->be->facts(s->run.dev, &facts);
+	if (gethostname(who, WHO_TEXT / 2 - 1)) /* long names are cut */
+		who[WHO_TEXT / 2 - 1] = '\0';
+	snprintf(who + WHO_TEXT / 2, WHO_TEXT / 2, "%s", facts.isa);
+	sizes = dn_calloc((size_t)g->world, sizeof(*sizes));
+	err = session_agree(s, sizes ? 0 : -ENOMEM, "instruction sets");
 	if (!err)
-		err = dn_buf_add(&blob, mine->path, strlen(mine->path) + 1);
+		err = dn_group_gather(g, who, sizeof(who), &all, sizes);
 	if (!err)
-		err = dn_buf_add(&blob, mine->text, mine->text_bytes);
-	err = dn_group_agree(g, err, "comparison of files");
-	if (!err)
-		err = dn_group_gather(g, blob.s, blob.n, &all, sizes);
-	if (!err && all)
-		err = parse_theirs(&theirs, all, sizes, rank, !src->data);
-	if (!err && theirs && !describe(src, theirs, mine, out, cap))
-		out[0] = '\0';
-	dn_keyfile_destroy(theirs);
-	dn_buf_fini(&blob);
+		err = session_agree(s, all ? judge_isa(s, all) : 0, "instruction sets");
 	dn_free(all);
 	dn_free(sizes);
 	return err;
-}
-
-int session_items_compare(struct session *s, const struct session_items *items)
-{
-	int rank, failed, err = dn_group_compare(&s->run.group, items->item, items->n);
-	const struct source *src = err == -EINVAL ? source_of(dn_message(), &rank) : NULL;
-	const struct dn_keyfile *mine = !src ? NULL : src->data ? items->data : s->cfg->file;
-	char said[1200], line[900] = "";
-
-	if (!mine || rank < 0 || rank >= s->run.group.world)
-		return err;
-	snprintf(said, sizeof(said), "%s", dn_message());
-	failed = find_line(s, src, mine, rank, line, sizeof(line));
-	if (failed)
-		return failed;
-	return line[0] ? dn_fail(err, "rank %d: %s", rank, line) : dn_fail(err, "%s", said);
 }
