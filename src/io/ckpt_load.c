@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "io/ckpt_priv.h"
+#include "io/weights_priv.h"
 #include "graph/optimizer.h"
 
 /* --- open --- */
@@ -276,13 +277,28 @@ static int read_range(struct dn_ckpt *c, const struct dn_ckpt_tensor *t, int64_t
 int dn_ckpt_read(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, float *out)
 {
 	const struct dn_ckpt_tensor *t = find(c, name);
+	int err;
 
 	if (!t)
 		return dn_fail(-ENOENT, "%s: there is no tensor %s", c->dir, name);
 	if (at < 0 || n < 0 || n > t->n || at > t->n - n)
 		return dn_fail(-EINVAL, "%s: tensor %s: elements %" PRId64 " to %" PRId64 " wanted, it has %" PRId64, c->dir,
 			       name, at, at + n, t->n);
-	return read_range(c, t, at, n, out);
+	err = read_range(c, t, at, n, out);
+	if (!err)
+		c->n_nonfinite += weights_nonfinite(out, n);
+	return err;
+}
+
+int64_t dn_ckpt_nonfinite(const struct dn_ckpt *c)
+{
+	return c->n_nonfinite;
+}
+
+void dn_ckpt_tell(const struct dn_ckpt *c, int64_t n)
+{
+	if (n)
+		dn_warn("%s: %" PRId64 " values are not finite", c->dir, n);
 }
 
 /* --- into a net --- */
@@ -388,11 +404,16 @@ struct fill {
 static int fill(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
 {
 	struct fill *f = arg;
+	int err;
 
-	if (f->t)
-		return read_range(f->c, f->t, at, n, x);
-	memset(x, 0, (size_t)n * sizeof(*x));
-	return 0;
+	if (!f->t) {
+		memset(x, 0, (size_t)n * sizeof(*x));
+		return 0;
+	}
+	err = read_range(f->c, f->t, at, n, x);
+	if (!err && weights_counts(p))
+		f->c->n_nonfinite += weights_nonfinite(x, n);
+	return err;
 }
 
 /* A param that was frozen when the checkpoint was written has no state there; it starts at zero, as in a new run. */

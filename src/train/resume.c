@@ -120,6 +120,16 @@ static void tell_choice(const char *path, const struct dn_ckpt *c)
 			path, s->step, path, f.others_first, f.others_last);
 }
 
+static int tell_nonfinite(const struct dn_loop *l, const struct dn_ckpt *c)
+{
+	double n = (double)dn_ckpt_nonfinite(c);
+	int err = dn_group_sum(&l->g, &n, 1);
+
+	if (!err && l->g.rank == 0)
+		dn_ckpt_tell(c, (int64_t)n);
+	return err;
+}
+
 int dn_loop_resume(struct dn_loop *l, const char *path)
 {
 	struct dn_ckpt *c = NULL;
@@ -137,6 +147,8 @@ int dn_loop_resume(struct dn_loop *l, const char *path)
 	if (!err && l->g.rank == 0)
 		tell_changes(l, dn_ckpt_dir(c), dn_ckpt_state_of(c));
 	err = dn_group_agree(&l->g, err, "resuming");
+	if (!err)
+		err = tell_nonfinite(l, c);
 	if (!err) {
 		dn_loop_set_seen(l, dn_ckpt_state_of(c)->seen);
 		if (l->c.guards.dynamic && dn_ckpt_state_of(c)->loss_scale > 0) {

@@ -182,6 +182,26 @@ cases=$((cases + 1))
 printf '%s\n' "$tmp/top-down.bmp" "$tmp/top-down.bmp" | "$bin" classifier predict "$tmp/chw.data" "$cfg" "$tmp/nan" > "$tmp/out" 2> "$tmp/err"
 [ $? -eq 1 ] || fail 'a prompt with results that are none: status'
 has err '^darknet: ".*top-down.bmp": 3 of 3 outputs are NaN or infinite$' 2
+once='^warning: .*nan: 1 values are not finite$'
+run 1 train "$tmp/chw.data" "$tmp/more.cfg" "$tmp/nan" -threads 1
+has err "$once" 1
+run 0 partial "$cfg" "$tmp/nan" "$tmp/x" 3
+has err "$once" 1
+run 1 weights diff "$tmp/nan" "$tmp/w" "$cfg"
+has err "$once" 1
+run 0 weights info "$tmp/nan" "$cfg"
+has err "$once" 1
+run 0 weights info "$tmp/nan"
+has err "$once" 1
+# also when it comes out of a checkpoint
+sed 's/^max_batches=.*/max_batches=5/' "$cfg" > "$tmp/five.cfg"
+run 0 train "$tmp/chw.data" "$tmp/five.cfg" "$tmp/nan" -threads 1 -nan continue -save_every 4 -clear -backup "$tmp/nb"
+run 1 train "$tmp/chw.data" "$tmp/five.cfg" -threads 1 -backup "$tmp/nb" -resume "$tmp/nb/five.ckpt/4"
+has err '^warning: .*five.ckpt/4: [0-9]+ values are not finite$' 1
+run 0 fsdp consolidate "$tmp/nb/five.ckpt" "$tmp/x.weights"
+has err '^warning: .*five.ckpt/5: [0-9]+ values are not finite$' 1
+run 0 fsdp verify "$tmp/nb/five.ckpt"
+has err '^warning: .*five.ckpt/5: [0-9]+ values are not finite$' 1
 run 0 forward "$cfg" "$tmp/nan" "$tmp/chw.npy" "$tmp/o.npy"
 has err '^warning: .*o.npy: 18 of its 18 values are NaN or infinite$' 1
 # found in the outputs, though every weight is finite
