@@ -102,6 +102,8 @@ DN_EXPORT int dn_ckpt_cover(const struct dn_ckpt *c, const struct dn_ckpt_tensor
  * an error naming tensor and range. Works from any world to any world.
  */
 DN_EXPORT int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net);
+/** dn_ckpt_fresh_states() - before dn_ckpt_load(): the optimizer's states start at zero, that of another one is no error then */
+DN_EXPORT void dn_ckpt_fresh_states(struct dn_ckpt *c);
 /** dn_ckpt_read() - elements [at, at+n) of tensor @name into @out; checks coverage and the touched intervals' checksums */
 DN_EXPORT int dn_ckpt_read(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, float *out);
 /** dn_ckpt_nonfinite() - of what dn_ckpt_load() and dn_ckpt_read() have read so far, how many are NaN or infinite; over ranks they

@@ -430,9 +430,9 @@ static int load_states(struct dn_ckpt *c, struct dn_net *net, struct dn_param *p
 		int err;
 
 		snprintf(name, sizeof(name), "%s:%s", p->name, dn_state_name(o, k));
-		if (!find(c, name) && !value->frozen)
+		if (!find(c, name) && !value->frozen && !c->fresh_states)
 			return dn_fail(-EINVAL, "%s: has no optimizer state %s", c->dir, name);
-		err = value->frozen && !find(c, name) ? 0 : check_param(c, p, name, DN_CKPT_STATE, &f.t);
+		err = c->fresh_states || !find(c, name) ? 0 : check_param(c, p, name, DN_CKPT_STATE, &f.t);
 		if (!err && f.t)
 			err = dn_ckpt_cover(c, f.t);
 		if (!err)
@@ -483,6 +483,11 @@ static int load_carries(struct dn_ckpt *c, struct dn_net *net)
 	return err;
 }
 
+void dn_ckpt_fresh_states(struct dn_ckpt *c)
+{
+	c->fresh_states = true;
+}
+
 int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 {
 	const char *optimizer = dn_optimizer_name(net->hyper.optimizer);
@@ -491,7 +496,7 @@ int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 	err = check_net(c, net);
 	if (err)
 		return err;
-	if (net->opt.train && strcmp(c->optimizer, optimizer))
+	if (net->opt.train && !c->fresh_states && strcmp(c->optimizer, optimizer))
 		return dn_fail(-EINVAL, "%s: has the state of optimizer %s, this run uses %s", c->dir, c->optimizer, optimizer);
 	for (int i = 0; i < net->n_params && !err; i++) {
 		struct dn_param *p = net->params[i];

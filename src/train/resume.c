@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "data/datafile.h"
+#include "graph/optimizer.h"
 #include "train/loop_priv.h"
 
 static int differ(const struct dn_loop *l, const char *path, const char *what, const char *there, const char *here)
@@ -104,6 +105,23 @@ static int compare_net(const struct dn_loop *l, const struct dn_ckpt *c)
 	return dn_fail(-EINVAL, "%s: another net: %s%s (-force resumes all the same)", dn_ckpt_dir(c), d.first, more);
 }
 
+static int compare_optimizer(const struct dn_loop *l, struct dn_ckpt *c)
+{
+	const char *here = dn_optimizer_name(l->net->hyper.optimizer), *there = dn_ckpt_optimizer(c);
+
+	if (!strcmp(here, there))
+		return 0;
+	if (!l->c.force)
+		return dn_fail(
+			-EINVAL,
+			"%s: has the state of optimizer %s, this run uses %s (-force resumes all the same, with a state of "
+			"zeros)",
+			dn_ckpt_dir(c), there, here);
+	dn_warn("%s: has the state of optimizer %s, this run uses %s, whose state starts at zero", dn_ckpt_dir(c), there, here);
+	dn_ckpt_fresh_states(c);
+	return 0;
+}
+
 /* A parent of steps stands for one run's newest: said when there are others. */
 static void tell_choice(const char *path, const struct dn_ckpt *c)
 {
@@ -142,6 +160,8 @@ int dn_loop_resume(struct dn_loop *l, const char *path)
 		err = compare_net(l, c);
 	if (!err)
 		err = compare_state(l, dn_ckpt_dir(c), dn_ckpt_state_of(c));
+	if (!err)
+		err = compare_optimizer(l, c);
 	if (!err)
 		err = dn_ckpt_load(c, l->net);
 	if (!err && l->g.rank == 0)
