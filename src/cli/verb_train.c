@@ -268,6 +268,8 @@ static int load_weights(struct training *t)
 	struct dn_weights_info info;
 	int err;
 
+	if (dn_options_text(f, "resume") && dn_options_on(f, "clear") && first_rank(t))
+		fprintf(stderr, "notice: -clear is for weights files: -resume goes on with the checkpoint's count of images\n");
 	if (!t->weights_path)
 		return 0;
 	if (dn_options_text(f, "resume") && first_rank(t))
