@@ -204,6 +204,28 @@ run 0 fsdp verify "$tmp/nb/five.ckpt"
 has err '^warning: .*five.ckpt/5: [0-9]+ values are not finite$' 1
 run 0 forward "$cfg" "$tmp/nan" "$tmp/chw.npy" "$tmp/o.npy"
 has err '^warning: .*o.npy: 18 of its 18 values are NaN or infinite$' 1
+# data that are not finite are named when they are loaded: the file, the sample, once, wherever it stands
+python3 - "$tmp" << 'PY'
+import struct, sys
+for name, at in ('chw', -48 * 2 + 5), ('two', -3 * 2 + 1):
+    p = bytearray(open('%s/%s.npy' % (sys.argv[1], name), 'rb').read())
+    n = len(p) + 4 * at
+    p[n:n + 4] = struct.pack('<f', float('nan' if name == 'chw' else '-inf'))
+    open('%s/bad-%s.npy' % (sys.argv[1], name), 'wb').write(p)
+PY
+data bad.data bad-chw.npy
+run 0 train "$tmp/bad.data" "$cfg" -threads 2 -nan continue
+has err '^warning: .*bad-chw.npy: sample 4: value 5 is NaN$' 1
+run 1 train "$tmp/bad.data" "$cfg" -threads 1
+has err '^warning: .*bad-chw.npy: sample 4: value 5 is NaN$' 1
+has err '^darknet: step 1: ' 1
+run 1 classifier valid "$tmp/bad.data" "$cfg" "$tmp/w"
+has err '^warning: .*bad-chw.npy: sample 4: value 5 is NaN$' 1
+printf '%s\n' '[net]' batch=6 inputs=48 max_batches=2 '[connected]' output=3 '[cost]' > "$tmp/dense.cfg"
+printf '%s\n' format=npy "train=$tmp/chw.npy" "train_truth=$tmp/bad-two.npy" "backup=$tmp/b" > "$tmp/dense.data"
+run 1 train "$tmp/dense.data" "$tmp/dense.cfg" -threads 1
+has err '^warning: .*bad-two.npy: sample 4: value 1 of its target is infinite$' 1
+
 # found in the outputs, though every weight is finite
 python3 - "$tmp/w" "$tmp/large" << 'PY'
 import struct, sys
