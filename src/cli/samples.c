@@ -147,6 +147,7 @@ int samples_try_valid(struct dn_dataset **keep, const struct dn_datafile *d, str
 {
 	struct dn_dataset *ds = NULL;
 	char at[520];
+	size_t n;
 	int err;
 
 	if (!keep && (!d->valid || !is_there(d->valid) || !is_there(d->valid_truth)))
@@ -154,9 +155,14 @@ int samples_try_valid(struct dn_dataset **keep, const struct dn_datafile *d, str
 	err = samples_open(&ds, d, net, true, seed);
 	if (!err)
 		err = try_first(ds);
-	if (err && err != -ENOMEM && d->valid)
-		err = dn_fail(err, "%s: valid=%.300s cannot be evaluated: %s", place_of(at, sizeof(at), d, "valid"), d->valid,
-			      dn_message());
+	if (err && err != -ENOMEM && d->valid) {
+		const char *why = dn_message();
+
+		n = strlen(place_of(at, sizeof(at), d, "valid"));
+		if (!strncmp(why, at, n) && !strncmp(why + n, ": ", 2)) /* once is enough */
+			why += n + 2;
+		err = dn_fail(err, "%s: valid=%.300s cannot be evaluated: %s", at, d->valid, why);
+	}
 	if (err || !keep)
 		dn_dataset_close(ds);
 	else
@@ -199,5 +205,5 @@ int samples_names(struct dn_lines *out, const struct dn_datafile *d, const struc
 			      (long long)classes_of(net));
 		dn_lines_fini(out);
 	}
-	return err;
+	return dn_datafile_fail(d, d->names ? "names" : "labels", err);
 }

@@ -248,6 +248,7 @@ static int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const
 		err = open_array(&a->truth, a->truth_path, d->format);
 		if (!err)
 			err = check_truth(ds, a, d, c->truths);
+		err = dn_datafile_fail(d, c->valid ? "valid_truth" : "train_truth", err);
 	}
 	if (!err)
 		err = data_array_unmap(&a->x, a->x_path);
@@ -304,7 +305,7 @@ int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, const 
 	}
 	if (err) {
 		dn_dataset_close(ds);
-		return err;
+		return dn_datafile_fail(d, c->valid ? "valid" : "train", err);
 	}
 	*out = ds;
 	return 0;

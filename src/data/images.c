@@ -233,7 +233,7 @@ static int check_names(const struct dn_datafile *d, int64_t classes)
 		err = dn_fail(-EINVAL, DATA_PATH ": %lld names, but there are %lld classes", d->names, (long long)names.n,
 			      (long long)classes);
 	dn_lines_fini(&names);
-	return err;
+	return dn_datafile_fail(d, "names", err);
 }
 
 static int open_tree(struct images *m, const struct dn_datafile *d, int64_t classes)
@@ -246,7 +246,7 @@ static int open_tree(struct images *m, const struct dn_datafile *d, int64_t clas
 	if (!err && m->truth.tree->n != classes)
 		err = dn_fail(-EINVAL, DATA_PATH ": %lld nodes, but there are %lld classes", d->tree, (long long)m->truth.tree->n,
 			      (long long)classes);
-	return err;
+	return dn_datafile_fail(d, "tree", err);
 }
 
 static int open_truth(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c)
@@ -271,6 +271,7 @@ static int open_truth(struct dn_dataset *ds, const struct dn_datafile *d, const 
 		err = open_tree(m, d, classes);
 	if (!err)
 		err = truth_match(&m->truth, &m->list, &labels, classes, ds->path, path);
+	err = dn_datafile_fail(d, "labels", err);
 	dn_lines_fini(&labels);
 	if (err)
 		return err;

@@ -238,6 +238,40 @@ run 1 classifier predict "$tmp/chw.data" "$tmp/l.cfg" "$tmp/large" "$tmp/top-dow
 has err 'not finite' 0
 has err 'outputs are NaN or infinite$' 1
 
+# --- faults of files that a data file names are told with its line ---
+named() { # named KEY LINE TEXT FILE [VERB...]: of chw.data with KEY=FILE
+	local key=$1 line=$2 text=$3 file=$4
+	shift 4
+	sed "s#^$key=.*#$key=$file#" "$tmp/chw.data" > "$tmp/named.data"
+	grep -q "^$key=$file" "$tmp/named.data" || echo "$key=$file" >> "$tmp/named.data"
+	run 1 "${@:-train}" "$tmp/named.data" "$cfg" ${rest[@]+"${rest[@]}"}
+	has err "^darknet: $tmp/named.data:$line: $text" 1
+}
+rest=()
+echo 'no array' > "$tmp/text.npy"
+head -c 100 "$tmp/chw.npy" > "$tmp/cut.npy"
+named train 2 "$tmp/text.npy: not a NumPy file, but a text file" "$tmp/text.npy"
+named train 2 "$tmp/cut.npy: damaged|$tmp/cut.npy: truncated" "$tmp/cut.npy"
+named train 2 "$tmp/gone.npy: " "$tmp/gone.npy" look
+named train_truth 3 "$tmp/cut.npy: " "$tmp/cut.npy"
+named train_truth 3 "$tmp/two.npy: a target|$tmp/flat.npy: a target" "$tmp/flat.npy"
+rest=("$tmp/w")
+named valid 4 "$tmp/text.npy: not a NumPy file" "$tmp/text.npy" classifier valid
+named valid_truth 5 "$tmp/gone.npy: " "$tmp/gone.npy" classifier valid
+rest=("$tmp/w" "$tmp/top-down.bmp")
+named names 7 "$tmp/text.npy: 1 names, but the net has 3 outputs" "$tmp/text.npy" classifier predict
+rest=()
+echo "$tmp/top-down.bmp" > "$tmp/one.list"
+printf '%s\n' "train=$tmp/one.list" "labels=$tmp/names" "names=$tmp/text.npy" "backup=$tmp/b" > "$tmp/list.data"
+run 1 train "$tmp/list.data" "$cfg"
+has err "^darknet: $tmp/list.data:3: $tmp/text.npy: 1 names, but there are 3 classes" 1
+for k in '1 train' '2 labels' '5 tree'; do
+	printf '%s\n' "train=$tmp/one.list" "labels=$tmp/names" "names=$tmp/names" "backup=$tmp/b" '#' > "$tmp/list.data"
+	sed -i "${k% *}s#.*#${k#* }=$tmp/gone#" "$tmp/list.data"
+	run 1 train "$tmp/list.data" "$cfg"
+	has err "^darknet: $tmp/list.data:${k% *}: $tmp/gone: " 1
+done
+
 # --- two heads, two costs; [crop]'s colours ---
 cat > "$tmp/heads.cfg" << 'EOF2'
 [net]

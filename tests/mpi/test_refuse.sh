@@ -61,7 +61,7 @@ mv "$tmp/keep.data" "$tmp/x.data"
 sed "s#^train=.*#train=$tmp/none.idx#" "$tmp/x.data" > "$tmp/y.data"
 printf '#!/usr/bin/env bash\n[ "$OMPI_COMM_WORLD_RANK" = 2 ] && set -- "${@/x.data/y.data}"\nexec "$@"\n' > "$tmp/wrap.sh"
 ranks 3 -backup "$tmp/b"
-wants 1 "rank 2: $tmp/none.idx" "no data on rank 2"
+wants 1 "rank 2: $tmp/y.data:3: $tmp/none.idx: cannot read" "no data on rank 2"
 wrap=()
 
 # a full disk on one rank: its part of the checkpoint is larger than it may write (MPI's own files are below 16 MiB)
