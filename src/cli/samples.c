@@ -101,10 +101,13 @@ static bool is_there(const char *path)
 	return !path || strchr(path, ',') || !access(path, R_OK);
 }
 
-int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, uint64_t seed)
+/* @told: the other part of the same list has been opened */
+static int open_part(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, bool told,
+		     uint64_t seed)
 {
 	struct dn_dataset_config c = {
 		.valid = valid,
+		.told = told,
 		.inputs = net->inputs,
 		.truths = net->truths,
 		.w = net->w,
@@ -125,6 +128,11 @@ int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn
 	if (!err && !valid && (*out)->has_truth && !(*out)->truths)
 		warn_later(d, net);
 	return err;
+}
+
+int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, uint64_t seed)
+{
+	return open_part(out, d, net, valid, false, seed);
 }
 
 /* Of a list the first image, too. */
@@ -152,7 +160,7 @@ int samples_try_valid(struct dn_dataset **keep, const struct dn_datafile *d, str
 
 	if (!keep && (!d->valid || !is_there(d->valid) || !is_there(d->valid_truth)))
 		return 0;
-	err = samples_open(&ds, d, net, true, seed);
+	err = open_part(&ds, d, net, true, d->train && d->valid && !strcmp(d->train, d->valid), seed);
 	if (!err)
 		err = try_first(ds);
 	if (err && err != -ENOMEM && d->valid) {

@@ -270,7 +270,7 @@ static int open_truth(struct dn_dataset *ds, const struct dn_datafile *d, const 
 	if (!err)
 		err = open_tree(m, d, classes);
 	if (!err)
-		err = truth_match(&m->truth, &m->list, &labels, classes, ds->path, path);
+		err = truth_match(&m->truth, &m->list, &labels, classes, ds->path, path, c->told);
 	err = dn_datafile_fail(d, "labels", err);
 	dn_lines_fini(&labels);
 	if (err)

@@ -272,6 +272,37 @@ for k in '1 train' '2 labels' '5 tree'; do
 	has err "^darknet: $tmp/list.data:${k% *}: $tmp/gone: " 1
 done
 
+# --- a NUL byte in a list is told with its line ---
+cp "$tmp/top-down.bmp" "$tmp/a.bmp"
+for n in 1 100; do
+	for key in train labels names tree; do
+		printf '%s\n' "train=$tmp/one.list" "labels=$tmp/names" "names=$tmp/names" "backup=$tmp/b" '#' > "$tmp/list.data"
+		sed -i "/^$key=/d" "$tmp/list.data"
+		echo "$key=$tmp/nul.list" >> "$tmp/list.data"
+		{ yes "$([ $key = tree ] && echo 'x -1' || echo "$tmp/a.bmp")" | head -n "$n"; printf 'x\0y\n%s\n' "$tmp/a.bmp"; } > "$tmp/nul.list"
+		run 1 train "$tmp/list.data" "$cfg"
+		has err "^darknet: $tmp/list.data:[56]: $tmp/nul.list:$((n + 1)): .*NUL byte" 1
+	done
+done
+
+# --- what a list lacks is told once ---
+printf '%s\n' "$tmp/a.bmp" "$tmp/top-down.bmp" > "$tmp/two.list"
+printf '/a.bmp\nB1\nB2\n' > "$tmp/labels"
+printf '%s\n' "train=$tmp/two.list" "valid=$tmp/two.list" "labels=$tmp/labels" "backup=$tmp/b" > "$tmp/list.data"
+lacks='^warning: .*/two.list: of 2 images 1 have no label'
+for more in '' '-valid 2'; do
+	# shellcheck disable=SC2086 # two words or none
+	run 0 train "$tmp/list.data" "$cfg" -threads 1 $more
+	has err "$lacks" 1
+done
+run 0 classifier valid "$tmp/list.data" "$cfg" "$tmp/w"
+has err "$lacks" 1
+cp "$tmp/two.list" "$tmp/other.list"
+sed -i "s#^valid=.*#valid=$tmp/other.list#" "$tmp/list.data"
+run 0 train "$tmp/list.data" "$cfg" -threads 1
+has err "$lacks" 1
+has err '^warning: .*/other.list: of 2 images 1 have no label' 1
+
 # --- two heads, two costs; [crop]'s colours ---
 cat > "$tmp/heads.cfg" << 'EOF2'
 [net]
