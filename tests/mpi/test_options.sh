@@ -55,8 +55,8 @@ runs = {
     'collectives': ('mpi', {}, lambda log, at, err: log[0]['options']['fsdp.collectives'], 'local', 'mpi'),
     'save_every': ('3', {}, saves, [], [3, 4]),     # and where training ends
     'keep': ('1', {'save_every': '1'}, saves, [2, 3, 4], [4]),
-    'clip_p': ('1', {'clip_norm': '1e6'}, lambda log, at: any(e.get('grad_norm', 0) > 5 for e in log), False, True),
-    'loss_scale': ('8', {}, lambda log, at: {e.get('loss_scale') for e in log if e['event'] == 'step'}, {None}, {8}),
+    'clip_p': ('1', {'clip_norm': '1e6'}, lambda log, at, err: any(e.get('grad_norm', 0) > 5 for e in log), False, True),
+    'loss_scale': ('8', {}, lambda log, at, err: {e.get('loss_scale') for e in log if e['event'] == 'step'}, {None}, {8}),
 }
 ranks = {'load', 'timeout'}     # below
 
