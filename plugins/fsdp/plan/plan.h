@@ -149,6 +149,7 @@ struct fsdp_block {
 	bool has_stats;		     /* has BUFFER params with a statistic */
 	bool in_backward;	     /* its backward runs at all */
 	bool recompute;		     /* and runs the forward again, with the same values */
+	bool goes_on;		     /* and makes deltas of its inputs when all its gradients are there */
 	int slot, grad_slot;	     /* -1 = none */
 	int first_sum[2], n_sums[2]; /* in plan->sums: of its layers' forward [0] and backward [1] */
 	int gather_call;	     /* in plan->calls, -1 = none; likewise: */
@@ -176,7 +177,8 @@ enum fsdp_op_kind {
 	FSDP_UPDATE,
 	FSDP_STATS,
 	FSDP_EXCHANGE,
-	FSDP_LOOK, /* at the step's gradients that this rank updates, before any update: all reductions are over */
+	FSDP_INPUT, /* what backward does when the block's gradients are there: the deltas of its inputs */
+	FSDP_LOOK,  /* at the step's gradients that this rank updates, before any update: all reductions are over */
 	FSDP_OP_KINDS
 };
 
@@ -265,6 +267,7 @@ struct fsdp_plan {
 	struct fsdp_slot *slots, *grad_slots;
 	int64_t subdivisions;
 	bool looks; /* at gradients */
+	bool early; /* updates: a block's as soon as compute knows that its gradients are there */
 	int n_states;
 	int64_t n_grads;     /* elements of the sums of all blocks that learn, */
 	int64_t n_parts;     /* of what a rank updates of them */
