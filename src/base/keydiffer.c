@@ -90,7 +90,7 @@ bool dn_keyfile_difference(const struct dn_keyfile *a, const struct dn_keyfile *
 		else if (x)
 			snprintf(out, cap, PATH_F ":%d: [%.60s], %s has no section after its %d (" PATH_F ")", a->path, x->line,
 				 x->name, who, b->n_sections, b->path);
-		else
+		else if (y)
 			snprintf(out, cap, PATH_F ": ends after %d sections, %s has [%.60s] (" PATH_F ":%d)", a->path,
 				 a->n_sections, who, y->name, b->path, y->line);
 		return true;
