@@ -138,6 +138,11 @@ static void tell_choice(const char *path, const struct dn_ckpt *c)
 			path, s->step, path, f.others_first, f.others_last);
 }
 
+static bool net_ema_lacks(const struct dn_loop *l, const struct dn_ckpt *c)
+{
+	return l->g.rank == 0 && l->net->opt.ema && !dn_ckpt_has_ema(c);
+}
+
 static int tell_nonfinite(const struct dn_loop *l, const struct dn_ckpt *c)
 {
 	double n = (double)dn_ckpt_nonfinite(c);
@@ -175,6 +180,9 @@ int dn_loop_resume(struct dn_loop *l, const char *path)
 			l->scale = dn_ckpt_state_of(c)->loss_scale;
 			l->good = dn_ckpt_state_of(c)->good_steps;
 		}
+		l->has_ema = true;
+		if (net_ema_lacks(l, c))
+			dn_warn("%s: has no mean of the values: -ema begins with the values", dn_ckpt_dir(c));
 		if (dn_ckpt_state_of(c)->run)
 			l->run = dn_ckpt_state_of(c)->run;
 	}

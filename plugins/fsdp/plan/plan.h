@@ -89,7 +89,8 @@ struct fsdp_options { /* [fsdp], resolved */
 	enum fsdp_transport transport;
 	/* as given, and where; NULL: as [block] says */
 	const char *recompute, *recompute_where;
-	bool looks;	    /* at gradients before they update: likewise */
+	bool looks;	    /* at gradients before they update: likewise; */
+	bool ema;	    /* keeps a mean of the values */
 	bool sync_bn;	    /* whoever builds the net tells it so: its layers ask for sums then */
 	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
@@ -269,6 +270,7 @@ struct fsdp_plan {
 	bool looks; /* at gradients */
 	bool early; /* updates: a block's as soon as compute knows that its gradients are there */
 	int n_states;
+	bool ema;	     /* beside the states */
 	int64_t n_grads;     /* elements of the sums of all blocks that learn, */
 	int64_t n_parts;     /* of what a rank updates of them */
 	int64_t n_slots_end; /* elements of all slots; parts that stay lie behind */

@@ -10,7 +10,8 @@
 
 /* the regions that are the store's; the net and its loader take the others */
 static const enum dn_region own_regions[] = {
-	DN_MEM_PARAMS, DN_MEM_GRADS, DN_MEM_OPTIMIZER, DN_MEM_PARAM_SLOTS, DN_MEM_GRAD_SLOTS, DN_MEM_STAGING, DN_MEM_BUFFERS,
+	DN_MEM_PARAMS,	   DN_MEM_GRADS,   DN_MEM_OPTIMIZER, DN_MEM_PARAM_SLOTS,
+	DN_MEM_GRAD_SLOTS, DN_MEM_STAGING, DN_MEM_BUFFERS,   DN_MEM_EMA,
 };
 
 static void place_buffers(struct fsdp_store *s)
