@@ -181,7 +181,7 @@ done < <(grep '^src/' "$joined" | grep -E 'dn_options_(text|int|float|on|find|gi
 
 # Nor by its name alone.
 for key in $(grep -ohE '\.key = "[a-z_]+"' plugins/*/*.c plugins/*/*/*.c 2> /dev/null | sed 's/.*"\(.*\)"/\1/' | sort -u); do
-	grep -qE "\.key = \"$key\"" -r src && continue # the core has a flag of this name, too
+	grep -qE "\.key = \"$key\"|[[:space:]]X\($key, " -r src && continue # the core has a flag of this name, too
 	rule "dn_options_[a-z]+\([^;]*\"$key\"" 'src' '^$' "a key of a plugin ($key) is asked for in the core"
 done
 # Types of layers differ by what their row in the table says, never by name.
