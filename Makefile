@@ -184,7 +184,14 @@ $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(fsdp_OBJ) $(LIB)
 
 tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) $(FTEST_BIN) $(FAR_PROG) $(BENCH_BIN) ## build the test programs without running them
 
-test: all tests ## build and run all suites; T=word only those with a word in their name (T="one two"); NP="1 2 3 4" numbers of ranks
+# What the suites that T names need, by the rule of scripts/run-suites.sh: NAME, or NAME-RANKS, has one of the words in it.
+names_it = $(strip $(foreach w,$(T),$(findstring $(w),$(1) $(NP:%=$(1)-%))))
+needs_mpi/test_shm := $(FAR_PROG)
+needs_mpi/test_bench := $(BENCH_BIN)
+NEEDED = $(foreach b,$(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) $(FTEST_BIN),$(if $(call names_it,$(b:$(B)/tests/%=%)),$(b))) \
+	$(foreach s,$(patsubst tests/%.sh,%,$(wildcard tests/*/test_*.sh)),$(if $(call names_it,$(s)),$(needs_$(s))))
+
+test: all $(if $(T),$(NEEDED),tests) ## build and run all suites; T=word only those with a word in their name (T="one two"); NP="1 2 3 4" numbers of ranks
 	$(Q)NP="$(NP)" scripts/run-suites.sh $(B) $(T)
 
 test-far: all tests ## suites over tests/far, a device out of the host's reach; FAR_SEEDS="1 2 3" orders of its work, T=word, NP

@@ -380,13 +380,13 @@ const struct dn_option fsdp_option_table[] = {
 	  .type = DN_OPT_STRING,
 	  .arg = "N|Nm",
 	  .check = check_save_every,
-	  .help = "write a checkpoint every N updates or minutes; as the flag -save_every, which wins" },
+	  .help = "write a checkpoint every N updates or minutes, off = never; as the flag -save_every, which wins (unset: the flag's, 0)" },
 	{ .key = "keep",
 	  .type = DN_OPT_INT,
 	  .min = 0,
 	  .max = 1e6,
 	  .arg = "N",
-	  .help = "newest checkpoints that stay; as the flag -keep, which wins" },
+	  .help = "newest checkpoints of this run that stay, 0 = all; as the flag -keep, which wins (unset: the flag's, 3)" },
 	{ .key = NULL }
 };
 
