@@ -245,20 +245,18 @@ static int half(void *arg, struct dn_stream *st) /* math behind a sum */
 
 static void fleet_open(struct fleet *f)
 {
-	struct fsdp_coll_needs needs = { .size = f->world, .wire = { DN_F32, DN_F32 }, .host_access = f->host_access };
+	struct fsdp_coll_needs needs = { .size = f->world, .host_access = f->host_access };
 	struct fsdp_coll_memory m;
 
 	CHECK_OK_FATAL(fsdp_hub_create(&f->hub, f->world));
 	guarded = !f->host_access;
-	*(f->kind == FSDP_GATHER   ? &needs.gather
-	  : f->kind == FSDP_REDUCE ? &needs.reduce
-				   : &needs.exchange) = f->kind == FSDP_EXCHANGE ? LEN : PIECE / 4;
+	*(f->kind == FSDP_GATHER   ? &needs.gather_bytes
+	  : f->kind == FSDP_REDUCE ? &needs.reduce_bytes
+				   : &needs.exchange_bytes) = f->kind == FSDP_EXCHANGE ? LEN * sizeof(float) : PIECE;
 	CHECK_OK_FATAL(fsdp_coll_memory("channels", &needs, &m));
 	for (int q = 0; q < f->world; q++) {
 		struct rank *r = &f->r[q];
-		struct fsdp_coll_setup s = {
-			.wire = { DN_F32, DN_F32 }, .host_access = f->host_access, .piece_bytes = PIECE, .most = LEN
-		};
+		struct fsdp_coll_setup s = { .host_access = f->host_access, .piece_bytes = PIECE, .most = LEN };
 
 		memset(r, 0, sizeof(*r));
 		r->device.dev.be = &late_backend;
@@ -307,8 +305,8 @@ static void fleet_close(struct fleet *f)
 static void prepare(struct fleet *f, struct rank *r)
 {
 	for (int k = 0; k < 2; k++) {
-		const struct fsdp_gather g = { r->mine, r->out, LEN, &r->count, "gather" };
-		const struct fsdp_reduce d = { r->in, r->out, LEN, k, &r->count, "reduce" };
+		const struct fsdp_gather g = { r->mine, r->out, LEN, DN_F32, &r->count, "gather" };
+		const struct fsdp_reduce d = { r->in, r->out, LEN, DN_F32, k, &r->count, "reduce" };
 		const struct fsdp_exchange x = { r->mine, r->out, LEN, half, r, &r->count, "exchange" };
 		const struct fsdp_coll_ops *ops = r->coll->ops;
 
@@ -519,7 +517,7 @@ static void members_of_a_group_are_named_by_their_ranks_in_the_world(void)
 
 static void collectives_that_nobody_has_are_refused(void)
 {
-	struct fsdp_coll_needs n = { .size = 2, .wire = { DN_F32, DN_F32 } };
+	struct fsdp_coll_needs n = { .size = 2 };
 	struct fsdp_coll_memory m;
 
 	CU_ASSERT_PTR_NULL(fsdp_coll_find("smoke signals"));

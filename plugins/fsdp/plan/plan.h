@@ -109,30 +109,32 @@ struct fsdp_block {
 	int first_buffer, n_buffers; /* in plan->buffers */
 	int first_gap, n_gaps;	     /* in plan->gaps */
 	enum fsdp_strategy strategy;
-	struct fsdp_group shards;    /* S ranks that values are cut over, neighbours, */
-	struct fsdp_group replicas;  /* R = world / S ranks that have the same */
-	int64_t params;		     /* trained elements, without padding */
-	int64_t padded;		     /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
-	int64_t shard;		     /* L = T / S: of values at rest */
-	int64_t part;		     /* what a rank updates, of its shard: all of it, or one in R, cut_states */
-	int64_t sum;		     /* elements of the gradient at rest: part, or what holds it */
-	int64_t shard_offset;	     /* of this block's shard among all (elements; the same on all ranks) */
-	int64_t grad_offset;	     /* of its sum among those of blocks that learn; -1 when nothing in it learns */
-	int64_t state_offset;	     /* of its part among them, in each plane of states */
-	int64_t kept_offset;	     /* of the part that stays after forward, -1 = none does; in its region behind the slots */
-	int keeps;		     /* s' > 1: one in s' stays then */
-	bool whole;		     /* values are not cut: they lie at rest as they are used, and are never gathered */
-	bool cut_states;	     /* over replicas, too */
-	bool gathered;		     /* has trained params, cut: gathered before forward */
-	bool learns;		     /* has a gradient: reduced and updated */
-	bool stays;		     /* not released after forward for its own sake: the slot is its alone */
-	bool backward_values;	     /* backward reads its values */
-	bool backward_gather;	     /* gathered again for backward (not resident at the turn, values are read) */
-	bool resident;		     /* stays gathered at the turn */
-	bool has_stats;		     /* has BUFFER params with a statistic */
-	bool in_backward;	     /* its backward runs at all */
-	bool recompute;		     /* and runs the forward again, with the same values */
-	int slot, grad_slot;	     /* -1 = none */
+	struct fsdp_group shards;   /* S ranks that values are cut over, neighbours, */
+	struct fsdp_group replicas; /* R = world / S ranks that have the same */
+	int64_t params;		    /* trained elements, without padding */
+	int64_t padded;		    /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
+	int64_t shard;		    /* L = T / S: of values at rest */
+	int64_t part;		    /* what a rank updates, of its shard: all of it, or one in R, cut_states */
+	int64_t sum;		    /* elements of the gradient at rest: part, or what holds it */
+	int64_t shard_offset;	    /* of this block's shard among all (elements; the same on all ranks) */
+	int64_t grad_offset;	    /* of its sum among those of blocks that learn; -1 when nothing in it learns */
+	int64_t state_offset;	    /* of its part among them, in each plane of states */
+	int64_t master_offset; /* of its part of the values, where that lies by itself: behind all shards; -1 = in the shard */
+	int64_t kept_offset;   /* of the part that stays after forward, -1 = none does; in its region behind the slots */
+	int keeps;	       /* s' > 1: one in s' stays then */
+	bool whole;	       /* values are not cut: they lie at rest as they are used, and are never gathered */
+	bool cut_states;       /* over replicas, too */
+	enum dn_type wire;     /* of its values on their way */
+	bool gathered;	       /* has trained params, cut: gathered before forward */
+	bool learns;	       /* has a gradient: reduced and updated */
+	bool stays;	       /* not released after forward for its own sake: the slot is its alone */
+	bool backward_values;  /* backward reads its values */
+	bool backward_gather;  /* gathered again for backward (not resident at the turn, values are read) */
+	bool resident;	       /* stays gathered at the turn */
+	bool has_stats;	       /* has BUFFER params with a statistic */
+	bool in_backward;      /* its backward runs at all */
+	bool recompute;	       /* and runs the forward again, with the same values */
+	int slot, grad_slot;   /* -1 = none */
 	int first_sum[2], n_sums[2]; /* in plan->sums: of its layers' forward [0] and backward [1] */
 	int gather_call;	     /* in plan->calls, -1 = none; likewise: */
 	int regather_call;	     /* before backward, of the parts that stayed */
@@ -180,6 +182,7 @@ struct fsdp_call {
 	bool in_place;	     /* the sum lies where this rank's part was: reduce: in the gradient slot; combine: at rest */
 	bool kept;	     /* gather: of the parts that stayed */
 	bool sums;	     /* share: of gradients, not of values */
+	enum dn_type type;   /* of elements on their way */
 	int64_t n;	     /* elements: of a rank's part, or of the vector that is summed */
 	uint64_t sent_bytes; /* by each rank */
 };
@@ -188,6 +191,10 @@ struct fsdp_call {
 static inline bool fsdp_call_gathers(const struct fsdp_call *c)
 {
 	return c->kind == FSDP_GATHER || (c->kind == FSDP_SHARE && !c->sums);
+}
+static inline bool fsdp_call_narrow(const struct fsdp_call *c) /* numbers of 16 bits */
+{
+	return c->type != DN_F32;
 }
 static inline bool fsdp_call_reduces(const struct fsdp_call *c)
 {
@@ -250,6 +257,8 @@ struct fsdp_plan {
 	int64_t subdivisions;
 	bool looks; /* at gradients */
 	int n_states;
+	int64_t n_shards; /* elements of all shards of values; masters lie behind */
+	int64_t n_masters;
 	int64_t n_grads;     /* elements of the sums of all blocks that learn, */
 	int64_t n_parts;     /* of what a rank updates of them */
 	int64_t n_slots_end; /* elements of all slots; parts that stay lie behind */
@@ -337,12 +346,20 @@ struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bo
 bool fsdp_plan_windows(const struct fsdp_plan *p);
 /** fsdp_place_shared() - other ranks read it: it lies in this rank's window */
 bool fsdp_place_shared(const struct fsdp_plan *p, enum dn_region r);
-/** fsdp_place_part() - of @block at rest: its shard of values, gradient sums, states; nothing when the block has no such part */
+/** fsdp_place_part() - of @block at rest: this rank's part of values, gradient sums, states; nothing when the block has no such
+ * part. Of values it is the shard, or the master: what a rank updates of a shard whose other elements came rounded from others. */
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part);
+/** fsdp_place_shard() - of @block's values: where gathers begin, or the whole block where that is not cut */
+struct fsdp_place fsdp_place_shard(const struct fsdp_plan *p, int block);
 /** fsdp_place_values(), fsdp_place_grads() - all of @block: in its slot, or at rest where values are whole; the microbatch's
  * gradients in their slot */
 struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block);
 struct fsdp_place fsdp_place_grads(const struct fsdp_plan *p, int block);
+/** fsdp_place_reduced() - what the reduction over a copy's shards leaves in @block's gradient slot for the combination over the
+ * copies: this rank's shard in its place, or in the slot's second half, when the first holds what travels */
+struct fsdp_place fsdp_place_reduced(const struct fsdp_plan *p, int block, int rank);
+/** fsdp_place_packed() - the gradients of call @i on their way, as numbers of 16 bits; nothing when they travel as floats */
+struct fsdp_place fsdp_place_packed(const struct fsdp_plan *p, int i, int rank);
 /** fsdp_place_kept() - the part of @block's values that stays after forward */
 struct fsdp_place fsdp_place_kept(const struct fsdp_plan *p, int block);
 /** fsdp_place_in_block() - elements [offset, offset + n) of a block's buffer at @block */
