@@ -154,6 +154,22 @@ static void judge_placement(const struct fsdp *f)
 	}
 }
 
+/* whoever has switched one of these on by mistake would look for another reason for what comes out */
+static void tell_debug(const struct fsdp_options *o)
+{
+	bool delay = false;
+
+	for (int q = 0; q < FSDP_QUEUES; q++)
+		delay |= o->debug.delay[q].ms > 0;
+	if (delay || o->debug.poison)
+		dn_warn("debugging: %s%s%s: slower, the same results", delay ? "delay" : "", delay && o->debug.poison ? ", " : "",
+			o->debug.poison ? "poison=1" : "");
+	if (o->debug.no_comm)
+		dn_warn("debugging: no_comm=1: collectives are not carried out, what this run computes is worth nothing");
+	if (o->debug.no_compute)
+		dn_warn("debugging: no_compute=1: layers are not computed, what this run computes is worth nothing");
+}
+
 static int fsdp_net_ready(void *self, struct dn_run *r)
 {
 	struct fsdp *f = self;
@@ -171,6 +187,8 @@ static int fsdp_net_ready(void *self, struct dn_run *r)
 		return err;
 	if (r->group.rank == 0)
 		judge_placement(f);
+	if (r->group.rank == 0)
+		tell_debug(&f->opt);
 	if (r->group.rank == 0)
 		dn_log("fsdp", DN_LOG_INFO, "plan %016llx: %d blocks, %d ranks, %zu bytes a rank",
 		       (unsigned long long)f->plan->hash, f->plan->n_blocks, r->group.world, f->plan->total_bytes);

@@ -16,6 +16,7 @@ struct session {
 	void *self;	  /* the plugin's */
 	bool started;	  /* its init has succeeded: exit is due */
 	bool env_threads; /* their number is OMP_NUM_THREADS's */
+	bool own_threads; /* nobody has said a number */
 	bool agreed;	  /* the error in hand is known to all ranks */
 	struct dn_run run;
 	struct dn_net *net;

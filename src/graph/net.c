@@ -271,3 +271,17 @@ void dn_net_destroy(struct dn_net *net)
 	}
 	dn_free(net);
 }
+
+const char *dn_time_name(enum dn_time t)
+{
+	static const char *const names[DN_TIMES] = {
+		[DN_TIME_FORWARD] = "forward",
+		[DN_TIME_GATHER_WAIT] = "gather_wait",
+		[DN_TIME_BACKWARD] = "backward",
+		[DN_TIME_REDUCE_WAIT] = "reduce_wait",
+		[DN_TIME_EXCHANGE_WAIT] = "exchange_wait",
+		[DN_TIME_OPTIMIZER] = "optimizer",
+	};
+
+	return names[t];
+}

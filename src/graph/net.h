@@ -104,6 +104,7 @@ struct dn_net {
 	struct dn_store store;		  /* ops NULL until one is attached */
 	float loss_scale;		  /* what the gradients of the loss are multiplied by; 0 = 1 */
 	uint64_t values_version;	  /* +1 on every write of values; packed copies compare it */
+	bool no_compute;		  /* debugging: passes call the hooks and leave the layers out */
 	void *workspace;		  /* [workspace_bytes] */
 	void *arena;			  /* private */
 	void *priv;			  /* private */

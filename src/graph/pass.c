@@ -169,7 +169,7 @@ int dn_net_forward(struct dn_net *net, const struct dn_pass *pass)
 		struct dn_block *b = &net->blocks[i];
 
 		err = call(h->before_forward, net, b, pass);
-		for (int k = b->first; k <= b->last && !err; k++)
+		for (int k = b->first; k <= b->last && !err && !net->no_compute; k++)
 			err = net->layers[k].ops->forward(&net->layers[k], &dev);
 		if (!err)
 			err = call(h->after_forward, net, b, pass);
@@ -275,6 +275,7 @@ int dn_net_looked(struct dn_net *net, struct dn_looked *out)
 	const struct net_priv *priv = net->priv;
 	const struct dn_exact *sum = priv->host_looks;
 	const int64_t *bad = (const int64_t *)(const void *)(sum + 1);
+	uint32_t bits;
 	float max;
 	int err = net->dev->be->copy(net->compute, priv->host_looks, priv->looks, looks_bytes(priv));
 
@@ -284,7 +285,8 @@ int dn_net_looked(struct dn_net *net, struct dn_looked *out)
 		return err;
 	for (int k = 0; k < DN_EXACT_WORDS; k++)
 		out->word[k] = (double)sum->word[k];
-	memcpy(&max, &(uint32_t){ (uint32_t)sum->max }, sizeof(max)); /* host memory */
+	bits = (uint32_t)sum->max;
+	memcpy(&max, &bits, sizeof(max)); /* host memory */
 	out->max = (double)max;
 	out->before = out->after = -1;
 	for (int i = 0; i < net->n_blocks; i++) {
@@ -386,12 +388,12 @@ int dn_net_backward(struct dn_net *net, const struct dn_pass *pass)
 	for (int i = net->n_blocks - 1; i >= first && !err; i--) {
 		struct dn_block *b = &net->blocks[i];
 
-		const bool twice = dn_block_recomputes(b);
+		const bool twice = dn_block_recomputes(b) && !net->no_compute;
 
 		err = call(h->before_backward, net, b, pass);
 		if (!err && twice)
 			err = forward_again(net, b, &dev);
-		for (int k = b->last; k >= b->first && !err; k--)
+		for (int k = b->last; k >= b->first && !err && !net->no_compute; k--)
 			if (net->layers[k].wants_delta)
 				err = backward_layer(&net->layers[k], &dev);
 		if (twice)

@@ -84,8 +84,16 @@ static int own_texts(struct dn_loop *l, const struct dn_loop_config *c)
 		err = own_text(&l->base, c->base);
 	if (!err)
 		err = own_text(&l->data_path, c->data_path);
-	if (!err)
-		err = own_text(&l->log_path, c->log_path);
+	if (!err && c->log_path) {
+		bool mine;
+
+		l->log_path = dn_rank_path(c->log_path, l->g.rank, &mine);
+		err = l->log_path ? 0 : -ENOMEM;
+		if (!err && !mine) {
+			dn_free(l->log_path);
+			l->log_path = NULL;
+		}
+	}
 	if (!err)
 		err = own_text(&l->resume, c->resume);
 	if (!err)
@@ -262,7 +270,7 @@ static int prepare_files(struct dn_loop *l)
 	err = dn_group_agree(&l->g, check_space(l), "backup folder");
 	if (err)
 		return err;
-	if (l->log_path && l->g.rank == 0) {
+	if (l->log_path) {
 		err = log_open(&l->log, l->log_path, l->resume ? l->run : 0);
 		if (!err)
 			err = log_start(&l->log, l->net, &l->g, &l->c, l->run, dn_loop_batch_number(l));
@@ -880,7 +888,11 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 		.grad_norm = l->norm,
 		.loss_scale = scale,
 		.skipped = l->skipped,
+		.flops = 3.0 * (double)net->flops * (double)net->batch,
 	};
+	l->flops += out->flops;
+	l->busy_seconds += out->seconds;
+	l->load_seconds += out->load_seconds;
 	return 0;
 }
 

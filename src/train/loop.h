@@ -29,6 +29,7 @@ struct dn_loop_step { /* one update, same on all ranks */
 	double grad_norm;    /* of the mean gradient, before clip_norm; negative: not taken */
 	double loss_scale;   /* of this step, 0 = none */
 	bool skipped;	     /* updated nothing */
+	double flops;	     /* three times those of the forward pass */
 };
 
 struct dn_loop_events { /* called on every rank; NULL = not interested */

@@ -23,12 +23,13 @@ struct dn_loop {
 	struct log log;
 	uint64_t seen;
 	double avg;
-	int64_t n_steps; /* updates made by this loop */
-	uint64_t allocs; /* inside updates after the first */
-	double *sums;	 /* loss, time to save, rank r's first bad microbatch; with guards more (loop.c) */
-	double scale;	 /* of the loss, 0 = none */
-	int64_t good;	 /* steps since it changed */
-	double norm;	 /* of the step under way; likewise: */
+	int64_t n_steps;			  /* updates made by this loop */
+	double flops, busy_seconds, load_seconds; /* of all of them */
+	uint64_t allocs;			  /* inside updates after the first */
+	double *sums; /* loss, time to save, rank r's first bad microbatch; with guards more (loop.c) */
+	double scale; /* of the loss, 0 = none */
+	int64_t good; /* steps since it changed */
+	double norm;  /* of the step under way; likewise: */
 	bool skipped;
 	struct loop_fault {	 /* a gradient that is not finite */
 		int rank, block; /* rank -1 = none */

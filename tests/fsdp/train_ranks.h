@@ -66,7 +66,12 @@ static void train_fini(struct train_job *j)
 
 static int train_build(struct train_rank *r, const struct train_job *j, int rank)
 {
-	const struct dn_net_options opt = { .rank = rank, .world = j->world, .train = true, .seed = 3, .sync_bn = j->sync_bn };
+	const struct dn_net_options opt = { .rank = rank,
+					    .world = j->world,
+					    .train = true,
+					    .seed = 3,
+					    .sync_bn = j->sync_bn,
+					    .grads_add = j->opt.accumulate >= FSDP_NO_SYNC };
 	int err;
 
 	memset(r, 0, sizeof(*r));

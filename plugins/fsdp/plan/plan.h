@@ -57,6 +57,20 @@ struct fsdp_policy { /* where blocks start; texts are borrowed from the option *
 	const char *text; /* as it was given */
 };
 
+enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_REPLICAQ, FSDP_EXCHANGEQ, FSDP_QUEUES };
+
+struct fsdp_delay {
+	double ms; /* at most, before each operation of a queue; 0 = none */
+	uint64_t seed;
+};
+
+struct fsdp_debug { /* for finding faults; no plan depends on it */
+	struct fsdp_delay delay[FSDP_QUEUES];
+	bool poison;	 /* slots hold NaN between their uses */
+	bool no_comm;	 /* collectives are not carried out */
+	bool no_compute; /* layers are not */
+};
+
 struct fsdp_options { /* [fsdp], resolved */
 	struct fsdp_policy policy;
 	bool policy_given;	     /* on the command line: wins over markers */
@@ -81,6 +95,9 @@ struct fsdp_options { /* [fsdp], resolved */
 	int64_t timeout_ms; /* 0 = none */
 	int64_t memory;	    /* bytes that a rank may use, 0 = as many as the plan wants */
 	char memory_where[600];
+	const char *trace; /* the option's, NULL = none */
+	int trace_steps;   /* the last ones, which it keeps */
+	struct fsdp_debug debug;
 };
 
 struct fsdp_tensor { /* a trained param in its block's flat buffer */
@@ -164,7 +181,6 @@ enum fsdp_op_kind {
 	FSDP_LOOK, /* at the step's gradients that this rank updates, before any update: all reductions are over */
 	FSDP_OP_KINDS
 };
-enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_REPLICAQ, FSDP_EXCHANGEQ, FSDP_QUEUES };
 
 struct fsdp_lane { /* what a group does on a queue: a channel and staging of its own, one operation at a time */
 	enum fsdp_queue queue;

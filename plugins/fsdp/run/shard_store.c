@@ -101,6 +101,8 @@ static void store_destroy(void *self)
 
 	s->mesh->last_block = NULL;
 	fsdp_control_detach(&s->mesh->control);
+	fsdp_runtime_stop(&s->rt);
+	fsdp_report_tell(s);
 	fsdp_runtime_fini(&s->rt);
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
 		if (s->mem.region[r] && !fsdp_place_shared(s->plan, (enum dn_region)r))
@@ -345,7 +347,7 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 static int store_begin(void *self, struct dn_net *net, int64_t step)
 {
 	struct fsdp_store *s = self;
-	int err = fsdp_runtime_begin(&s->rt);
+	int err = fsdp_runtime_begin(&s->rt, step);
 
 	fsdp_mesh_at(s->mesh, "images before forward", s->plan->blocks[0].name);
 	if (!err)

@@ -34,4 +34,6 @@ int fsdp_look_block(struct fsdp_store *s, int block);
 void fsdp_report_begin(struct fsdp_store *s);
 void fsdp_report_end(struct fsdp_store *s);
 void fsdp_report(void *self, struct dn_store_report *out);
+/** fsdp_report_tell() - where the time of all steps went, as lines of the log, for people; rank 0 */
+void fsdp_report_tell(struct fsdp_store *s);
 #endif
