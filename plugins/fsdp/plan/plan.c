@@ -84,6 +84,14 @@ bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, e
 	return plan_cut(b, part) || fsdp_group_rank(&b->replicas, rank) == block % b->replicas.size;
 }
 
+enum dn_type fsdp_plan_wire(const struct fsdp_plan *p)
+{
+	for (int i = 0; i < p->n_calls; i++)
+		if (fsdp_call_gathers(&p->calls[i]) && fsdp_call_narrow(&p->calls[i]))
+			return p->calls[i].type;
+	return DN_F32;
+}
+
 /* --- bytes --- */
 
 static int add_bytes(size_t *to, int64_t n, size_t size)

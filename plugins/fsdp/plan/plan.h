@@ -339,6 +339,9 @@ bool fsdp_plan_first(const struct fsdp_plan *p, int block, enum dn_part part, in
  * which one changes from block to block. */
 bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank);
 
+/** fsdp_plan_wire() - the type of 16 bits that values travel as, of the first block whose do; f32 when none do */
+enum dn_type fsdp_plan_wire(const struct fsdp_plan *p);
+
 /* strategy.c */
 /** fsdp_block_rules() - give the [block] sections of @net's cfg the keys that they have for this plugin */
 void fsdp_block_rules(struct dn_net *net);

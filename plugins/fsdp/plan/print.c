@@ -293,17 +293,20 @@ static const char *error_of(enum dn_type t)
 /* what travels in 16 bits, and what that costs */
 static void print_wire(const struct fsdp_plan *p, FILE *out)
 {
-	const struct fsdp_wire *w = &p->opt.wire;
+	const enum dn_type values = fsdp_plan_wire(p), sums = p->opt.wire.reduce;
 	bool twice = false;
 
 	for (int i = 0; i < p->n_blocks; i++)
 		twice |= p->blocks[i].combine_call[0] >= 0;
-	if (w->gather != DN_F32)
+	if (values != DN_F32)
 		fprintf(out, "values travel as %s: relative error of each at most %s\n",
-			fsdp_name_of(&fsdp_wire_types, (int)w->gather), error_of(w->gather));
-	if (w->reduce != DN_F32)
+			fsdp_name_of(&fsdp_wire_types, (int)values), error_of(values));
+	else if (p->opt.wire.gather != DN_F32)
+		fprintf(out, "wire=%s has no effect: no values travel\n",
+			fsdp_name_of(&fsdp_wire_types, (int)p->opt.wire.gather));
+	if (sums != DN_F32)
 		fprintf(out, "gradients travel as %s: error of a sum at most %s%s of the sum of |g| over ranks\n",
-			fsdp_name_of(&fsdp_reduce_types, (int)w->reduce), twice ? "2 * " : "", error_of(w->reduce));
+			fsdp_name_of(&fsdp_reduce_types, (int)sums), twice ? "2 * " : "", error_of(sums));
 }
 
 static void print_row(FILE *out, const char *name, uint64_t planned, uint64_t replicated)
