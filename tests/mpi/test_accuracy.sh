@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # What rounded values and gradients cost: the digits, trained on two ranks with fp32 and with 16 bits on their way, evaluated by the
 # plain program. The mean over the seeds stays within 0.5 points, and exactly half the bytes are sent.
-# SEEDS: how many (1); UPDATES: of each run instead of all of the cfg's (100: such a run is far from its end, so points are 5)
+# SEEDS: how many (1). UPDATES: of each run, with the policy's steps as much earlier (200; points are 2 then), or all of the cfg's if empty.
 . "$(dirname "$0")/lib.bash"
-seeds=${SEEDS:-1} updates=${UPDATES-100}
+seeds=${SEEDS:-1} updates=${UPDATES-200}
 cfg=$tmp/digits-fsdp.cfg
 cp cfg/digits-fsdp.cfg "$cfg"
 points=0.5
-[ -z "$updates" ] || { sed -i "s/^max_batches=.*/max_batches=$updates/" "$cfg"; points=5; }
+if [ -n "$updates" ]; then
+	sed -i "s/^max_batches=.*/max_batches=$updates/; s/^steps=.*/steps=$((updates * 6 / 10)),$((updates * 85 / 100))/" "$cfg"
+	points=2
+fi
 
 for ((seed = 0; seed < seeds; seed++)); do
 	for format in fp32 bf16 fp16; do
