@@ -462,7 +462,8 @@ struct dn_backend {
 	/* NOTE(16 bits): @type is bf16 or f16. A float becomes the nearest number of that type, of two equally near ones the even
 	 * one, and infinity where it is at least half a step beyond the largest. What is not a number stays so: sign and the
 	 * upper bits of its fraction, with the first of them set (of f16 in both directions, as processors do it).
-	 * Elements go in ascending order as far as memory is shared: y may be x in narrow(), or end no later than x in widen(). */
+	 * Elements go in ascending order as far as memory is shared: y may be x in narrow(), or end no later than x in widen().
+	 * The side of 16 bits, as parts of sum_tree(), begins at a multiple of DN_ALIGN / 2. */
 	int (*narrow)(struct dn_stream *st, enum dn_type type, int64_t n, const float *x, void *y);
 	int (*widen)(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, float *y);
 	/* *count is overwritten */
