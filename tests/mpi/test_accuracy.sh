@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What rounded values and gradients cost: the digits, trained on two ranks with fp32 and with 16 bits on their way, evaluated by the
 # plain program. The mean over the seeds stays within 0.5 points, and exactly half the bytes are sent.
-# SEEDS: how many (1). UPDATES: of each run, with the policy's steps as much earlier (200; points are 2 then), or all of the cfg's if empty.
+# SEEDS: how many (1). UPDATES: of each run, with the steps of the policy as much earlier (200; points are 2 then); if empty, all
+# of the cfg.
 . "$(dirname "$0")/lib.bash"
 seeds=${SEEDS:-1} updates=${UPDATES-200}
 cfg=$tmp/digits-fsdp.cfg

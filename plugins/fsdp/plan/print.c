@@ -285,11 +285,6 @@ static void print_blocks(const struct fsdp_plan *p, FILE *out)
 		fputc('\n', out);
 }
 
-static const char *error_of(enum dn_type t)
-{
-	return t == DN_BF16 ? "2^-8" : "2^-11";
-}
-
 /* what travels in 16 bits, and what that costs */
 static void print_wire(const struct fsdp_plan *p, FILE *out)
 {
@@ -298,15 +293,17 @@ static void print_wire(const struct fsdp_plan *p, FILE *out)
 
 	for (int i = 0; i < p->n_blocks; i++)
 		twice |= p->blocks[i].combine_call[0] >= 0;
-	if (values != DN_F32)
-		fprintf(out, "values travel as %s: relative error of each at most %s\n",
-			fsdp_name_of(&fsdp_wire_types, (int)values), error_of(values));
+	if (values == DN_BF16)
+		fprintf(out, "values travel as bf16: error of each at most 2^-8 of it\n");
+	else if (values == DN_F16)
+		fprintf(out, "values travel as fp16: error of each at most 2^-11 of it + 2^-25\n");
 	else if (p->opt.wire.gather != DN_F32)
 		fprintf(out, "wire=%s has no effect: no values travel\n",
 			fsdp_name_of(&fsdp_wire_types, (int)p->opt.wire.gather));
 	if (sums != DN_F32)
-		fprintf(out, "gradients travel as %s: error of a sum at most %s%s of the sum of |g| over ranks\n",
-			fsdp_name_of(&fsdp_reduce_types, (int)sums), twice ? "2 * " : "", error_of(sums));
+		fprintf(out, "gradients travel as %s: error of a sum at most %s%s of the sum of |g| over ranks%s\n",
+			fsdp_name_of(&fsdp_reduce_types, (int)sums), twice ? "2 * " : "", sums == DN_BF16 ? "2^-8" : "2^-11",
+			sums == DN_BF16 ? "" : " + 2^-25 for each");
 }
 
 static void print_row(FILE *out, const char *name, uint64_t planned, uint64_t replicated)
