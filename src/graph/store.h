@@ -94,6 +94,10 @@ struct dn_store_ops {
 	int (*stats)(void *self, struct dn_net *net);
 	/* Start of an update: gradients of earlier steps are forgotten. */
 	int (*begin)(void *self, struct dn_net *net, int64_t step);
+	/* With net->opt.update_early, before the backward pass of the last microbatch: what step() is going to be told, so that each
+	 * block can be updated once its gradients are there. @u stays until then; NULL: nothing is updated, no step() follows.
+	 * NULL = step() does all. */
+	int (*ready)(void *self, struct dn_net *net, const struct dn_update *u);
 	/* Waits for the gradients, applies the update to all that this rank owns. */
 	int (*step)(void *self, struct dn_net *net, const struct dn_update *u);
 	/* Values were written through each() or write(): caches of values are dropped. */

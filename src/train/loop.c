@@ -285,6 +285,8 @@ static int make_guards(struct dn_loop *l)
 	if (net->opt.looks != dn_guards_look(&l->c.guards))
 		return dn_fail(-EINVAL, "training: the net was built %s a look at gradients, the guards are others",
 			       net->opt.looks ? "with" : "without");
+	if (net->opt.looks && net->opt.update_early)
+		return dn_fail(-EINVAL, "training: the net was built to update before all gradients are seen");
 	l->scale = l->c.guards.loss_scale;
 	l->fault.rank = -1;
 	if (l->c.guards.nan != DN_NAN_SKIP)
@@ -554,10 +556,9 @@ static struct dn_pass pass_of(const struct dn_loop *l, int64_t update, int64_t m
 	};
 }
 
-static int run_microbatch(struct dn_loop *l, int64_t update, int64_t m, int64_t *waited_ns)
+static int forward_microbatch(struct dn_loop *l, int64_t update, int64_t m, int64_t *waited_ns, struct dn_pass *pass)
 {
 	struct dn_net *net = l->net;
-	struct dn_pass pass;
 	const float *x, *t;
 	const int64_t *cls;
 	int err;
@@ -573,11 +574,9 @@ static int run_microbatch(struct dn_loop *l, int64_t update, int64_t m, int64_t 
 	}
 	if (err)
 		return err;
-	pass = pass_of(l, update, m, x, t);
-	err = dn_net_forward(net, &pass);
-	if (!err)
-		err = net->store.ops->stats(net->store.self, net);
-	return err ? err : dn_net_backward(net, &pass);
+	*pass = pass_of(l, update, m, x, t);
+	err = dn_net_forward(net, pass);
+	return err ? err : net->store.ops->stats(net->store.self, net);
 }
 
 /* Losses are read once an update, when all of it is queued. A loss that is not finite: 2 * (m + 1) for nan, + 1 for inf, of the
@@ -823,17 +822,37 @@ static int end_step(struct dn_loop *l, struct dn_update *u, int *bad_rank)
 	return err;
 }
 
+/* Before the last backward pass, which updates each block once its gradients are there. */
+static int tell_update(struct dn_loop *l, struct dn_update *u, double *loss, int *bad_rank)
+{
+	int err = read_losses(l);
+
+	if (!err)
+		err = sum_step(l, loss, bad_rank);
+	u->factor = grad_factor(l);
+	return err ? err : dn_net_update_ready(l->net, *bad_rank < 0 ? u : NULL);
+}
+
 static int update_values(struct dn_loop *l, struct dn_update *u, int64_t *waited_ns, double *loss, int *bad_rank)
 {
 	struct dn_net *net = l->net;
+	const bool early = net->opt.update_early;
+	struct dn_pass pass;
 	int err = 0;
 
 	memset(l->sums, 0, (size_t)n_sums(l) * sizeof(*l->sums)); /* host memory */
 	err = begin_guards(l);
 	if (!err)
 		err = net->store.ops->begin(net->store.self, net, u->step);
-	for (int64_t m = 0; m < net->subdivisions && !err; m++)
-		err = run_microbatch(l, u->step, m, waited_ns);
+	for (int64_t m = 0; m < net->subdivisions && !err; m++) {
+		err = forward_microbatch(l, u->step, m, waited_ns, &pass);
+		if (!err && early && m == net->subdivisions - 1)
+			err = tell_update(l, u, loss, bad_rank);
+		if (!err)
+			err = dn_net_backward(net, &pass);
+	}
+	if (early)
+		return err || *bad_rank >= 0 ? err : dn_net_update(net, u);
 	if (!err)
 		err = read_losses(l);
 	if (!err && net->opt.looks)

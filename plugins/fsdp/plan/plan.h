@@ -126,32 +126,33 @@ struct fsdp_block {
 	int first_buffer, n_buffers; /* in plan->buffers */
 	int first_gap, n_gaps;	     /* in plan->gaps */
 	enum fsdp_strategy strategy;
-	struct fsdp_group shards;   /* S ranks that values are cut over, neighbours, */
-	struct fsdp_group replicas; /* R = world / S ranks that have the same */
-	int64_t params;		    /* trained elements, without padding */
-	int64_t padded;		    /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
-	int64_t shard;		    /* L = T / S: of values at rest */
-	int64_t part;		    /* what a rank updates, of its shard: all of it, or one in R, cut_states */
-	int64_t sum;		    /* elements of the gradient at rest: part, or what holds it */
-	int64_t shard_offset;	    /* of this block's shard among all (elements; the same on all ranks) */
-	int64_t grad_offset;	    /* of its sum among those of blocks that learn; -1 when nothing in it learns */
-	int64_t state_offset;	    /* of its part among them, in each plane of states */
-	int64_t master_offset; /* of its part of the values, where that lies by itself: behind all shards; -1 = in the shard */
-	int64_t kept_offset;   /* of the part that stays after forward, -1 = none does; in its region behind the slots */
-	int keeps;	       /* s' > 1: one in s' stays then */
-	bool whole;	       /* values are not cut: they lie at rest as they are used, and are never gathered */
-	bool cut_states;       /* over replicas, too */
-	enum dn_type wire;     /* of its values on their way */
-	bool gathered;	       /* has trained params, cut: gathered before forward */
-	bool learns;	       /* has a gradient: reduced and updated */
-	bool stays;	       /* not released after forward for its own sake: the slot is its alone */
-	bool backward_values;  /* backward reads its values */
-	bool backward_gather;  /* gathered again for backward (not resident at the turn, values are read) */
-	bool resident;	       /* stays gathered at the turn */
-	bool has_stats;	       /* has BUFFER params with a statistic */
-	bool in_backward;      /* its backward runs at all */
-	bool recompute;	       /* and runs the forward again, with the same values */
-	int slot, grad_slot;   /* -1 = none */
+	struct fsdp_group shards;    /* S ranks that values are cut over, neighbours, */
+	struct fsdp_group replicas;  /* R = world / S ranks that have the same */
+	int64_t params;		     /* trained elements, without padding */
+	int64_t padded;		     /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
+	int64_t shard;		     /* L = T / S: of values at rest */
+	int64_t part;		     /* what a rank updates, of its shard: all of it, or one in R, cut_states */
+	int64_t sum;		     /* elements of the gradient at rest: part, or what holds it */
+	int64_t shard_offset;	     /* of this block's shard among all (elements; the same on all ranks) */
+	int64_t grad_offset;	     /* of its sum among those of blocks that learn; -1 when nothing in it learns */
+	int64_t state_offset;	     /* of its part among them, in each plane of states */
+	int64_t master_offset;	     /* of its part of the values, where that stands by itself behind all shards; else -1 */
+	int64_t kept_offset;	     /* of the part that stays after forward, -1 = none does; in its region behind the slots */
+	int keeps;		     /* s' > 1: one in s' stays then */
+	bool whole;		     /* values are not cut: they lie at rest as they are used, and are never gathered */
+	bool cut_states;	     /* over replicas, too */
+	enum dn_type wire;	     /* of its values on their way */
+	bool gathered;		     /* has trained params, cut: gathered before forward */
+	bool learns;		     /* has a gradient: reduced and updated */
+	bool stays;		     /* not released after forward for its own sake: the slot is its alone */
+	bool backward_values;	     /* backward reads its values */
+	bool backward_gather;	     /* gathered again for backward (not resident at the turn, values are read) */
+	bool resident;		     /* stays gathered at the turn */
+	bool has_stats;		     /* has BUFFER params with a statistic */
+	bool in_backward;	     /* its backward runs at all */
+	bool recompute;		     /* and runs the forward again, with the same values */
+	bool goes_on;		     /* and makes deltas of its inputs when all its gradients are there */
+	int slot, grad_slot;	     /* -1 = none */
 	int first_sum[2], n_sums[2]; /* in plan->sums: of its layers' forward [0] and backward [1] */
 	int gather_call;	     /* in plan->calls, -1 = none; likewise: */
 	int regather_call;	     /* before backward, of the parts that stayed */
@@ -178,7 +179,8 @@ enum fsdp_op_kind {
 	FSDP_UPDATE,
 	FSDP_STATS,
 	FSDP_EXCHANGE,
-	FSDP_LOOK, /* at the step's gradients that this rank updates, before any update: all reductions are over */
+	FSDP_INPUT, /* what backward does when the block's gradients are there: the deltas of its inputs */
+	FSDP_LOOK,  /* at the step's gradients that this rank updates, before any update: all reductions are over */
 	FSDP_OP_KINDS
 };
 
@@ -272,6 +274,7 @@ struct fsdp_plan {
 	struct fsdp_slot *slots, *grad_slots;
 	int64_t subdivisions;
 	bool looks; /* at gradients */
+	bool early; /* updates: a block's as soon as compute knows that its gradients are there */
 	int n_states;
 	int64_t n_shards; /* elements of all shards of values; masters lie behind */
 	int64_t n_masters;

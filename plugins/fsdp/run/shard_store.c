@@ -383,6 +383,20 @@ static int store_look(void *self, struct dn_net *net, const struct dn_look_desc 
 	return err;
 }
 
+static int nothing_to_update(void *arg, int block)
+{
+	return 0;
+}
+
+static int store_ready(void *self, struct dn_net *net, const struct dn_update *u)
+{
+	struct fsdp_store *s = self;
+
+	s->update = u;
+	fsdp_runtime_ready(&s->rt, u ? update_block : nothing_to_update, s);
+	return 0;
+}
+
 static int store_skip(void *self, struct dn_net *net)
 {
 	struct fsdp_store *s = self;
@@ -419,6 +433,7 @@ static const struct dn_store_ops store_ops = {
 	.touched = store_touched,
 	.report = fsdp_report,
 	.look = store_look,
+	.ready = store_ready,
 	.skip = store_skip,
 	.destroy = store_destroy,
 };
@@ -440,6 +455,11 @@ static int before_backward(void *self, struct dn_block *b, const struct dn_pass 
 	return fsdp_runtime_before_backward(&((struct fsdp_store *)self)->rt, b->index);
 }
 
+static int after_gradients(void *self, struct dn_block *b, const struct dn_pass *pass)
+{
+	return fsdp_runtime_after_gradients(&((struct fsdp_store *)self)->rt, b->index);
+}
+
 static int after_backward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return fsdp_runtime_after_backward(&((struct fsdp_store *)self)->rt, b->index);
@@ -454,6 +474,7 @@ static const struct dn_hooks store_hooks = {
 	.before_forward = before_forward,
 	.after_forward = after_forward,
 	.before_backward = before_backward,
+	.after_gradients = after_gradients,
 	.after_backward = after_backward,
 	.exchange = exchange,
 };
