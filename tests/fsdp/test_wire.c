@@ -170,6 +170,7 @@ static void T37_slots_prefetch_release_and_other_passes_change_no_bit(void)
 				j.opt.stay = k == 2 ? 1 : k == 3 && world == 4 ? 2 : 0;
 				j.opt.recompute = k == 4 ? "all" : NULL;
 				j.other_passes = k & 1;
+				j.early = k & 2;
 				train_run(&j);
 				train_same_bits(&j, &first);
 				as_planned(&j);
@@ -216,6 +217,7 @@ static void T37_strategies_have_the_same_bits(void)
 					j.opt.accumulate = sums[a];
 					j.opt.grad_slots = sums[a] >= FSDP_NO_SYNC ? 0 : 2;
 					j.other_passes = k & 1;
+					j.early = k & 2;
 					train_run(&j);
 					as_planned(&j);
 					if (has[class])
