@@ -62,6 +62,7 @@ struct dn_net_options {
 	bool legacy_bn;	     /* or [net] legacy_bn=1 */
 	bool sync_bn;	     /* training normalises with the statistics of all ranks' images, which the store's hook exchanges */
 	bool looks;	     /* training looks at gradients before it updates: see dn_net_look() */
+	bool ema;	     /* training keeps an exponential mean of the values that it updates, DN_EMA */
 	bool update_early;   /* training tells the update before the last backward, see dn_net_update_ready(); not with looks */
 	uint64_t seed;
 	int n_keep; /* inference: other layers whose outputs must survive the pass */

@@ -49,7 +49,7 @@ for n in ${NP:-2 3 4}; do
 	sed -i 's/^subdivisions=.*/subdivisions=2/' "$cfg"
 	same "$n" -fsdp.wire fp32 <<< 'full'
 	plain=$last
-	same "$n" -fsdp.wire bf16 -fsdp.reduce fp16 <<< "$(printf '%s\n' full opt 'grad_op -fsdp.prefetch none')"
+	same "$n" -fsdp.wire bf16 -fsdp.reduce fp16 -fsdp.verify replicas:1 <<< "$(printf '%s\n' full opt 'grad_op -fsdp.prefetch none')"
 	[ "$last" != "$plain" ] || bad "$n ranks: nothing was rounded"
 	[ "$n" = 4 ] || continue
 	same 4 -fsdp.wire fp16 <<< "$(printf '%s\n' 'full -fsdp.release 2' 'hybrid_full -fsdp.shard 2' 'hybrid_full_opt -fsdp.shard 2')"

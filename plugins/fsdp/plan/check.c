@@ -250,7 +250,7 @@ static int update_accesses(struct check *c, const struct fsdp_op *op)
 		err = use(c, op, fsdp_place_part(c->p, op->block, DN_VALUE), true);
 	for (int k = 0; k < c->p->n_states && !err; k++)
 		err = use(c, op, fsdp_place_part(c->p, op->block, (enum dn_part)(DN_STATE0 + k)), true);
-	return err;
+	return err ? err : use(c, op, fsdp_place_part(c->p, op->block, DN_EMA), true);
 }
 
 static int accesses(struct check *c, const struct fsdp_op *op)

@@ -215,9 +215,9 @@ static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct
 {
 	int err = dn_buf_printf(
 		t,
-		"fsdp 3 strategy %s layout %s align %d world %d shards %d replicas %d subdivisions %lld states %d accumulate %s\n",
+		"fsdp 3 strategy %s layout %s align %d world %d shards %d replicas %d subdivisions %lld states %d%s accumulate %s\n",
 		fsdp_name_of(&fsdp_strategies, p->opt.strategy), fsdp_name_of(&fsdp_layouts, p->opt.layout), FSDP_ALIGN,
-		p->grid.world, p->grid.shards, p->grid.replicas, (long long)p->subdivisions, p->n_states,
+		p->grid.world, p->grid.shards, p->grid.replicas, (long long)p->subdivisions, p->n_states, p->ema ? " ema" : "",
 		fsdp_name_of(&fsdp_accumulates, p->opt.accumulate));
 
 	for (int i = 0; i < p->n_blocks && !err; i++) {
@@ -352,6 +352,7 @@ int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const stru
 	p->subdivisions = net->subdivisions;
 	p->looks = net->opt.train && net->opt.looks;
 	p->early = net->opt.train && net->opt.update_early;
+	p->ema = net->opt.train && net->opt.ema;
 	p->n_states = net->opt.train ? dn_state_count(net->hyper.optimizer) : 0;
 	net->dev->be->facts(net->dev, &p->facts);
 	err = plan_layout(p, net);

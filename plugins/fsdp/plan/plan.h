@@ -89,10 +89,12 @@ struct fsdp_options { /* [fsdp], resolved */
 	enum fsdp_transport transport;
 	/* as given, and where; NULL: as [block] says */
 	const char *recompute, *recompute_where;
-	bool looks;	    /* at gradients before they update: likewise */
+	bool looks;	    /* at gradients before they update: likewise; */
+	bool ema;	    /* keeps a mean of the values */
 	bool sync_bn;	    /* whoever builds the net tells it so: its layers ask for sums then */
 	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
+	int64_t verify;	    /* copies: before every so many steps, 0 = before the first one only, -1 = never */
 	int64_t memory;	    /* bytes that a rank may use, 0 = as many as the plan wants */
 	char memory_where[600];
 	const char *trace; /* the option's, NULL = none */
@@ -276,6 +278,7 @@ struct fsdp_plan {
 	bool looks; /* at gradients */
 	bool early; /* updates: a block's as soon as compute knows that its gradients are there */
 	int n_states;
+	bool ema;	  /* beside the states */
 	int64_t n_shards; /* elements of all shards of values; masters lie behind */
 	int64_t n_masters;
 	int64_t n_grads;     /* elements of the sums of all blocks that learn, */
@@ -391,6 +394,7 @@ struct fsdp_place fsdp_place_rolling(const struct fsdp_plan *p, int b);
 struct fsdp_place fsdp_place_stat(const struct fsdp_plan *p, int b);
 /** fsdp_place_stats() - all statistics of a microbatch */
 struct fsdp_place fsdp_place_stats(const struct fsdp_plan *p);
+struct fsdp_place fsdp_place_all_rolling(const struct fsdp_plan *p); /* statistics, of all buffers */
 /** fsdp_place_stats_sum() - where their sum over ranks is made: behind what comes from others, or in its place */
 struct fsdp_place fsdp_place_stats_sum(const struct fsdp_plan *p);
 /** fsdp_place_sum() - of plan->sums[@i]: what a layer hands over, and takes back */

@@ -10,7 +10,8 @@
 
 /* the regions that are the store's; the net and its loader take the others */
 static const enum dn_region own_regions[] = {
-	DN_MEM_PARAMS, DN_MEM_GRADS, DN_MEM_OPTIMIZER, DN_MEM_PARAM_SLOTS, DN_MEM_GRAD_SLOTS, DN_MEM_STAGING, DN_MEM_BUFFERS,
+	DN_MEM_PARAMS,	   DN_MEM_GRADS,   DN_MEM_OPTIMIZER, DN_MEM_PARAM_SLOTS,
+	DN_MEM_GRAD_SLOTS, DN_MEM_STAGING, DN_MEM_BUFFERS,   DN_MEM_EMA,
 };
 
 static void place_buffers(struct fsdp_store *s)
@@ -111,6 +112,8 @@ static void store_destroy(void *self)
 		s->net->dev->be->free_host(s->net->dev, s->mem.host_staging);
 	dn_window_fini(&s->window);
 	dn_free(s->written);
+	dn_free(s->checks);
+	dn_free(s->own);
 	dn_free(s);
 }
 
@@ -347,7 +350,10 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 static int store_begin(void *self, struct dn_net *net, int64_t step)
 {
 	struct fsdp_store *s = self;
-	int err = fsdp_runtime_begin(&s->rt, step);
+	int err = fsdp_verify(s, step);
+
+	if (!err)
+		err = fsdp_runtime_begin(&s->rt, step);
 
 	fsdp_mesh_at(s->mesh, "images before forward", s->plan->blocks[0].name);
 	if (!err)
