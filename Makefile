@@ -215,8 +215,9 @@ tsan: ## build/tsan: program and plugins with ThreadSanitizer
 	$(Q)$(MAKE) --no-print-directory TSAN=1 all
 
 MOMENTS ?= 30
-test-long: all tests ## ranks stopped and killed at MOMENTS=30 moments of each kind and number of ranks in NP
-	$(Q)MOMENTS="$(MOMENTS)" LIMIT=7200 NP="$(NP)" scripts/run-suites.sh $(B) mpi/test_moments
+SEEDS ?= 5
+test-long: all tests ## ranks stopped and killed at MOMENTS=30 moments of each kind and number of ranks in NP; accuracy at 16 bits, SEEDS=5
+	$(Q)MOMENTS="$(MOMENTS)" SEEDS="$(SEEDS)" UPDATES= LIMIT=7200 NP="$(NP)" scripts/run-suites.sh $(B) mpi/test_moments mpi/test_accuracy
 
 test-tsan: ## the suites that need no launcher over build/tsan (OpenMP's own runtime is not instrumented: one thread)
 	$(Q)OMP_NUM_THREADS=1 $(MAKE) --no-print-directory TSAN=1 NP= T="$(T)" test

@@ -131,6 +131,7 @@ static unsigned draw(unsigned *state, unsigned n)
 /* @marks: every layer's block says whether it is frozen, else those up to one layer are, or none */
 static void check_random_plans(bool marks)
 {
+	static const enum dn_type types[] = { DN_F32, DN_BF16, DN_F16, DN_F32 };
 	unsigned s = 1;
 
 	for (int round = 0; round < 150; round++) {
@@ -149,6 +150,8 @@ static void check_random_plans(bool marks)
 		o.strategy = draw(&s, 7);
 		o.accumulate = draw(&s, 4);
 		o.stay = (int)draw(&s, 3);
+		o.wire.gather = types[draw(&s, 4)];
+		o.wire.reduce = types[draw(&s, 4)];
 		if (o.accumulate >= FSDP_NO_SYNC)
 			o.grad_slots = 0;
 		if (fsdp_strategy_hybrid(o.strategy)) {
