@@ -60,14 +60,13 @@ int fsdp_strategy_grid(const struct fsdp_options *o, int world, struct fsdp_grid
 		return dn_fail(-EINVAL, "plan: shard=%d does not divide a world of %d ranks; what does: %s", o->shards, world,
 			       fit);
 	if (shards >= world || world % shards)
-		return dn_fail(
-			-EINVAL,
-			"plan: strategy=%s of %d ranks wants fewer of them to share a copy, shard=%d (%s); what fits: %s",
-			fsdp_name_of(&fsdp_strategies, o->strategy), world, shards,
-			o->shards	   ? "as given"
-			: o->ranks_on_host ? "the ranks of a host"
-					   : "all, as none is given",
-			fit);
+		return dn_fail(-EINVAL,
+			       "plan: strategy=%s of %d ranks wants fewer of them to share a copy, shard=%d (%s); what fits: %s",
+			       fsdp_name_of(&fsdp_strategies, o->strategy), world, shards,
+			       o->shards	  ? "as given"
+			       : o->ranks_on_host ? "the ranks of a host"
+						  : "all, as none is given",
+			       fit);
 	return fsdp_grid_init(out, world, shards);
 }
 
