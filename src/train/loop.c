@@ -15,6 +15,7 @@
 #include "data/datafile.h"
 #include "io/weights.h"
 #include "train/loop_priv.h"
+#include "train/ring_priv.h"
 
 /* Places in the step's one sum; from SUM_BAD on one for every rank. Where gradients are looked at, behind them the words of the
  * sum of powers, and for every rank its largest element, its first bad block + 1 in a microbatch, and in the sum. All of it adds up
@@ -505,20 +506,6 @@ int dn_loop_resume(struct dn_loop *l, const char *path)
 
 /* --- one update --- */
 
-static int ring_alloc(void *arg, enum dn_region r, size_t bytes, void **out)
-{
-	struct dn_device *dev = arg;
-
-	return dev->be->alloc_host(dev, r, bytes, out);
-}
-
-static void ring_free(void *arg, void *p)
-{
-	struct dn_device *dev = arg;
-
-	dev->be->free_host(dev, p);
-}
-
 static int start_loader(struct dn_loop *l, int64_t update)
 {
 	const struct dn_net *net = l->net;
@@ -535,7 +522,7 @@ static int start_loader(struct dn_loop *l, int64_t update)
 		.threads = l->c.loader_threads > 0 ? l->c.loader_threads : 1,
 		.first_update = update,
 		.region_activations = true,
-		.memory = { ring_alloc, ring_free, net->dev },
+		.memory = train_ring_memory(net->dev),
 	};
 
 	return dn_loader_create(&l->loader, &c);

@@ -81,7 +81,7 @@ static int keep_best(struct dn_loop *l, const struct dn_result *r)
 static int validate(struct dn_loop *l, const struct dn_loop_step *s)
 {
 	const struct dn_loop_events *e = &l->c.events;
-	const struct dn_eval_options o = { .top = l->c.top };
+	const struct dn_eval_options o = { .top = l->c.top, .threads = l->c.loader_threads };
 	struct dn_result r;
 	int err;
 
