@@ -64,6 +64,19 @@ static void train_fini(struct train_job *j)
 		free(j->rolling[r]);
 }
 
+/* with collectives=shm, of ranks that are threads: what fsdp.c does between processes */
+static inline int train_windows(struct train_rank *r, int world)
+{
+	struct fsdp_windows_ask ask = { .ranks_on_host = world };
+
+	if (!fsdp_plan_windows(r->plan))
+		return 0;
+	for (int k = 0; k < DN_MEM_PLANNED; k++)
+		if (fsdp_place_shared(r->plan, (enum dn_region)k))
+			ask.region[k] = fsdp_place_all(r->plan, (enum dn_region)k, false).bytes;
+	return fsdp_windows_open(&r->mesh->windows, &r->mesh->control, &ask);
+}
+
 static int train_build(struct train_rank *r, const struct train_job *j, int rank)
 {
 	const struct dn_net_options opt = { .rank = rank,
@@ -72,6 +85,8 @@ static int train_build(struct train_rank *r, const struct train_job *j, int rank
 					    .seed = 3,
 					    .sync_bn = j->sync_bn,
 					    .grads_add = j->opt.accumulate >= FSDP_NO_SYNC };
+	struct fsdp_options keys = j->opt;
+	struct dn_facts facts;
 	int err;
 
 	memset(r, 0, sizeof(*r));
@@ -84,13 +99,18 @@ static int train_build(struct train_rank *r, const struct train_job *j, int rank
 		err = dn_whole_attach(r->net);
 	if (!err && !j->plain) {
 		r->dev->be->set_timeout(r->dev, 20000);
+		r->dev->be->facts(r->dev, &facts);
+		if (!facts.host_access) /* no other rank can read its memory */
+			keys.transport = FSDP_AUTO;
 		err = fsdp_mesh_create_local(&r->mesh, j->hub, rank, 20000);
 		if (!err)
-			err = fsdp_blocks_apply(r->net, &j->opt);
+			err = fsdp_blocks_apply(r->net, &keys);
 		if (!err)
-			err = fsdp_plan_build(&r->plan, r->net, &j->opt, j->world);
+			err = fsdp_plan_build(&r->plan, r->net, &keys, j->world);
 		if (!err)
 			err = fsdp_plan_check(r->plan, NULL, NULL);
+		if (!err)
+			err = train_windows(r, j->world);
 		if (!err)
 			err = fsdp_store_attach(r->net, r->mesh, r->plan);
 	}
