@@ -204,6 +204,7 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 		.seed = t->s.run.seed,
 		.shuffle = t->shuffle,
 		.loader_threads = samples_threads(t->file, t->s.run.threads),
+		.unsaved = t->s.run.unsaved,
 		.force = dn_options_on(f, "force"),
 		.guards = t->guards,
 		.options = f,

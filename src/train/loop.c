@@ -147,7 +147,7 @@ static int check_space(struct dn_loop *l)
 		/* meta.json: about 200 bytes a tensor and its cfg */
 		all += 400 * (int64_t)l->net->n_params * l->g.world + 2 * (int64_t)l->net->cfg->file->text_bytes;
 	}
-	need = l->g.rank == 0 ? all + weights : mine;
+	need = l->c.unsaved ? 0 : l->g.rank == 0 ? all + weights : mine;
 	if (need == 0)
 		return 0;
 	err = dn_free_space(l->backup, &space);
@@ -321,6 +321,10 @@ int dn_loop_create(struct dn_loop **out, struct dn_net *net, struct dn_dataset *
 	l->valid = valid;
 	l->g = *g;
 	l->c = *c;
+	if (c->unsaved) {
+		l->c.save_every = 0;
+		l->c.save_every_seconds = 0;
+	}
 	l->w = net->w;
 	l->h = net->h;
 	l->inputs = net->inputs;

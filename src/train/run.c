@@ -35,6 +35,8 @@ static int save_weights(struct dn_loop *l, const char *rest)
 	int64_t start = dn_now_ns(), bytes = 0;
 	int err;
 
+	if (l->c.unsaved)
+		return 0;
 	snprintf(path, sizeof(path), "%s/%s%s", l->backup, l->base, rest); /* fits: check_config() has looked */
 	err = dn_weights_save(l->net, path, l->seen, -1, &l->g, &bytes);
 	return err ? err : tell_saved(l, path, bytes, since(start));
@@ -238,6 +240,8 @@ static int tell_space(struct dn_loop *l, int64_t ckpt_bytes)
 	uint64_t space;
 	int err = dn_free_space(l->backup, &space);
 
+	if (l->c.unsaved)
+		return err;
 	n_weights += floor((double)(done + left) * (double)l->net->batch / n) - floor((double)done * (double)l->net->batch / n);
 	if (l->c.save_every > 0)
 		n_ckpts = (double)(left / l->c.save_every) + 1;

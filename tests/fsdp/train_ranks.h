@@ -261,7 +261,7 @@ static void train_rank_main(int rank, void *arg)
 	train_unbuild(&r);
 }
 
-static void train_ranks(struct train_job *j, void (*fn)(int rank, void *arg))
+static inline void train_ranks(struct train_job *j, void (*fn)(int rank, void *arg))
 {
 	CHECK_OK_FATAL(fsdp_hub_create(&j->hub, j->world));
 	CU_ASSERT_EQUAL_FATAL(pthread_barrier_init(&j->line, NULL, (unsigned)j->world), 0);
@@ -270,7 +270,7 @@ static void train_ranks(struct train_job *j, void (*fn)(int rank, void *arg))
 	fsdp_hub_destroy(j->hub);
 }
 
-static void train_run(struct train_job *j)
+static inline void train_run(struct train_job *j)
 {
 	train_ranks(j, train_rank_main);
 	for (int s = 0; s < j->steps; s++)
