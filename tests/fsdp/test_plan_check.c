@@ -410,7 +410,7 @@ static void a_look_behind_an_update_is_reported(void)
 }
 
 static const struct check_case cases[] = {
-	{ "T18_looks_come_between_all_reductions_and_all_updates", looks_come_between_all_reductions_and_all_updates },
+	{ "t18_looks_come_between_all_reductions_and_all_updates", looks_come_between_all_reductions_and_all_updates },
 	{ "a_look_behind_an_update_is_reported", a_look_behind_an_update_is_reported },
 	{ "every_plan_is_clean", every_plan_is_clean },
 	{ "no_single_wait_can_be_left_out", no_single_wait_can_be_left_out },

@@ -9,13 +9,14 @@
 
 #define TRAIN_CLASSES 6
 #define TRAIN_BATCH 24 /* splits over 1 to 4 ranks at up to 2 subdivisions */
-#define TRAIN_STEPS 16
+#define TRAIN_STEPS 200
 
 struct train_job {
 	const char *cfg, *backend;
 	int world, steps; /* steps 0: one backward, and the gradients are read */
 	bool plain;	  /* the local store; world 1 */
 	bool sync_bn, other_passes;
+	bool between; /* an evaluation after each microbatch */
 	struct fsdp_options opt;
 	/* what is left */
 	int64_t n_values, n_trained;
@@ -31,6 +32,7 @@ struct train_job {
 	pthread_barrier_t line;
 	void (*start)(struct train_job *j, int rank, struct dn_net *net); /* on every rank, before the steps */
 	void (*look)(struct train_job *j, int rank, struct dn_net *net);  /* on every rank, after the steps */
+	void (*each)(const struct train_job *j, int rank, int64_t step, struct dn_net *net);
 };
 
 struct train_rank {
@@ -179,21 +181,33 @@ static int train_pass(struct train_rank *r, int rank, int64_t step, int64_t m, e
 static int train_step(struct train_rank *r, const struct train_job *j, int rank, int64_t step, double *loss)
 {
 	struct dn_net *net = r->net;
-	struct dn_update u = {
-		.optimizer = DN_SGD, .step = step + 1, .images = TRAIN_BATCH, .rate = .1, .momentum = .9, .decay = .01
-	};
+	const struct dn_hyper *h = &net->hyper;
+	struct dn_update u = { .optimizer = h->optimizer,
+			       .step = step + 1,
+			       .images = TRAIN_BATCH,
+			       .rate = h->optimizer == DN_SGD ? .1 : .01,
+			       .momentum = .9,
+			       .decay = .01,
+			       .beta1 = h->beta1,
+			       .beta2 = h->beta2,
+			       .eps = h->eps };
 	double dummy = 0;
 	int err = net->store.ops->begin(net->store.self, net, step + 1);
 
 	*loss = 0;
-	for (int64_t m = 0; m < net->subdivisions && !err; m++)
+	for (int64_t m = 0; m < net->subdivisions && !err; m++) {
 		err = train_pass(r, rank, step, m, DN_TRAIN, loss);
+		if (!err && j->between)
+			err = train_pass(r, rank, step, m, DN_INFER, &dummy);
+	}
 	if (!err && j->other_passes && step == 1) /* where a bad loss would be looked into: before the update */
 		err = train_pass(r, rank, step, net->subdivisions - 1, DN_REPEAT, &dummy);
 	if (!err && j->steps)
 		err = dn_net_update(net, &u);
 	if (!err && j->other_passes)
 		err = train_pass(r, rank, step, 0, DN_INFER, &dummy);
+	if (!err && j->each)
+		j->each(j, rank, step, net);
 	return err;
 }
 
