@@ -49,17 +49,24 @@ static int64_t simulate(const struct fsdp_plan *p, const struct fsdp_schedule *s
 	return queue[FSDP_COMPUTE] - begin;
 }
 
-static int64_t run(const struct fsdp_options *o, const char *text, int world, const struct times *t, struct idle *out)
+/* @early: updates stand within the last backward, as whoever trains wants it */
+static int64_t run_as(const struct fsdp_options *o, const char *text, int world, bool early, const struct times *t,
+		      struct idle *out)
 {
 	struct planned p;
 	int64_t took;
 
-	CHECK_OK_FATAL(planned_make(&p, text, world, true, o));
+	CHECK_OK_FATAL(planned_make_as(&p, text, world, true, early, o));
 	CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
 	CHECK_EQ(p.plan->n_blocks, N_BLOCKS);
 	took = simulate(p.plan, &p.plan->step, t, out);
 	planned_fini(&p);
 	return took;
+}
+
+static int64_t run(const struct fsdp_options *o, const char *text, int world, const struct times *t, struct idle *out)
+{
+	return run_as(o, text, world, false, t, out);
 }
 
 static int64_t sum_of(const int64_t *x)
@@ -96,6 +103,13 @@ static void t10_short_collectives_are_hidden_but_for_the_first_and_the_last(void
 			CHECK_EQ(sum_of(idle.update), 9 - 4);
 			CHECK_EQ(took, 7 + N_BLOCKS * (10 + 20 + 1) + 5);
 			CHECK_EQ(idle.total, 12);
+			/* within backward, a block's update comes when its gradient slot is wanted: as many as there are slots are
+			 * left to cover the last reduction */
+			took = run_as(&o, chain, 4, true, &t, &idle);
+			CHECK_EQ(sum_of(idle.forward), 7);
+			CHECK_EQ(sum_of(idle.backward), 0);
+			CHECK_EQ(sum_of(idle.update), 9 - slots);
+			CHECK_EQ(took, 7 + N_BLOCKS * (10 + 20 + 1) + 9 - slots);
 		}
 }
 

@@ -57,6 +57,7 @@ static void check_parity(const char *cfg, double most)
 			struct train_job j = train_job_of(cfg, world);
 
 			j.steps = 10;
+			j.early = s & 1; /* updates within the last backward */
 			if (!strategy_of(&j, s))
 				continue;
 			train_run(&j);
@@ -393,6 +394,7 @@ static void t40_many_steps_with_delays_keep_replicas_equal_and_take_nothing(void
 		j.opt.transport = k ? FSDP_SHM : FSDP_AUTO;
 		j.steps = plain.steps = SOAK_STEPS;
 		j.each = each_step;
+		j.early = true;
 		for (int q = 0; q < FSDP_QUEUES; q++)
 			j.opt.debug.delay[q] = (struct fsdp_delay){ .05, (uint64_t)q };
 		train_run(&j);

@@ -78,6 +78,15 @@ static struct train_job job_of_way(const struct way *w)
 	return j;
 }
 
+/* every other one updates within its last backward, as training does */
+static struct train_job numbered(int k)
+{
+	struct train_job j = job_of_way(&ways[k]);
+
+	j.early = k & 1;
+	return j;
+}
+
 static bool has_work(const struct way *w, int q)
 {
 	if (q == FSDP_GATHERQ) /* whole values are never gathered */
@@ -90,7 +99,7 @@ static struct train_job undelayed[N_WAYS];
 static void run_undelayed(void)
 {
 	for (int k = 0; k < N_WAYS && !undelayed[k].values; k++) {
-		undelayed[k] = job_of_way(&ways[k]);
+		undelayed[k] = numbered(k);
 		train_run(&undelayed[k]);
 	}
 }
@@ -104,7 +113,7 @@ static void check_delays(int q, bool poison)
 
 		while (q >= 0 && !has_work(&ways[k], q))
 			k = (k + 1) % N_WAYS;
-		j = job_of_way(&ways[k]);
+		j = numbered(k);
 		for (int i = 0; i < FSDP_QUEUES; i++)
 			if (q < 0 ? has_work(&ways[k], i) : i == q)
 				j.opt.debug.delay[i] = (struct fsdp_delay){ q < 0 ? .5 : 1, (uint64_t)seed };
@@ -144,12 +153,14 @@ static void t15_t25_late_parts_and_late_updates_change_no_bit(void)
 		w.transport = shm ? FSDP_SHM : FSDP_AUTO;
 		plain = job_of_way(&w);
 		plain.steps = 4;
+		plain.early = shm;
 		train_run(&plain);
 		for (int q = FSDP_COMPUTE; q <= FSDP_GATHERQ; q++)
 			for (uint64_t seed = 1; seed <= 3; seed++) {
 				struct train_job j = job_of_way(&w);
 
 				j.steps = plain.steps;
+				j.early = plain.early;
 				j.opt.debug.delay[q] = (struct fsdp_delay){ 2, seed };
 				j.opt.debug.poison = true;
 				train_run(&j);

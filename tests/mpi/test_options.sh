@@ -29,6 +29,7 @@ plans = {
     'clip_norm': ('.5', {}),
     'clip_value': ('.5', {}),
     'nan': ('skip', {}),
+    'ema': ('.9', {}),
 }
 # values that this version knows by name only
 refused = {

@@ -409,6 +409,7 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		.recompute = dn_options_text(o, "recompute"),
 		.recompute_where = dn_options_where(o, "recompute"),
 		.looks = dn_guards_look(&guards),
+		.ema = guards.ema > 0,
 		.sync_bn = name_of_key(o, &norm_names),
 		.load_rank0 = name_of_key(o, &load_names),
 		.timeout_ms = timeout_ms > 0 && timeout_ms < 1 ? 1 : (int64_t)timeout_ms, /* 0 is for ever */

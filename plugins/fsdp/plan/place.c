@@ -50,6 +50,8 @@ struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_
 		return nothing;
 	if (part == DN_GRAD)
 		return place(DN_MEM_GRADS, b->grad_offset, b->sum);
+	if (part == DN_EMA)
+		return p->ema ? place(DN_MEM_EMA, b->state_offset, b->part) : nothing;
 	if (state >= p->n_states)
 		return nothing;
 	return place(DN_MEM_OPTIMIZER, state * p->n_parts + b->state_offset, b->part); /* a plane for each state */

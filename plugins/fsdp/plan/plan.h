@@ -90,7 +90,8 @@ struct fsdp_options { /* [fsdp], resolved */
 	enum fsdp_transport transport;
 	/* as given, and where; NULL: as [block] says */
 	const char *recompute, *recompute_where;
-	bool looks;	    /* at gradients before they update: likewise */
+	bool looks;	    /* at gradients before they update: likewise; */
+	bool ema;	    /* keeps a mean of the values */
 	bool sync_bn;	    /* whoever builds the net tells it so: its layers ask for sums then */
 	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
@@ -150,6 +151,7 @@ struct fsdp_block {
 	bool has_stats;		     /* has BUFFER params with a statistic */
 	bool in_backward;	     /* its backward runs at all */
 	bool recompute;		     /* and runs the forward again, with the same values */
+	bool goes_on;		     /* and makes deltas of its inputs when all its gradients are there */
 	int slot, grad_slot;	     /* -1 = none */
 	int first_sum[2], n_sums[2]; /* in plan->sums: of its layers' forward [0] and backward [1] */
 	int gather_call;	     /* in plan->calls, -1 = none; likewise: */
@@ -177,7 +179,8 @@ enum fsdp_op_kind {
 	FSDP_UPDATE,
 	FSDP_STATS,
 	FSDP_EXCHANGE,
-	FSDP_LOOK, /* at the step's gradients that this rank updates, before any update: all reductions are over */
+	FSDP_INPUT, /* what backward does when the block's gradients are there: the deltas of its inputs */
+	FSDP_LOOK,  /* at the step's gradients that this rank updates, before any update: all reductions are over */
 	FSDP_OP_KINDS
 };
 
@@ -266,7 +269,9 @@ struct fsdp_plan {
 	struct fsdp_slot *slots, *grad_slots;
 	int64_t subdivisions;
 	bool looks; /* at gradients */
+	bool early; /* updates: a block's as soon as compute knows that its gradients are there */
 	int n_states;
+	bool ema;	     /* beside the states */
 	int64_t n_grads;     /* elements of the sums of all blocks that learn, */
 	int64_t n_parts;     /* of what a rank updates of them */
 	int64_t n_slots_end; /* elements of all slots; parts that stay lie behind */

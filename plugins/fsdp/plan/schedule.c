@@ -41,6 +41,8 @@ struct past { /* an earlier run of a schedule */
 	int *last_owner;       /* [n_slots] block, -1 = none */
 };
 
+enum stage { OPEN, REDUCED, UPDATED };
+
 struct walk {
 	const struct fsdp_plan *p;
 	struct fsdp_schedule *s;
@@ -55,7 +57,8 @@ struct walk {
 	bool last;  /* microbatch of the step */
 	bool fresh; /* the next operation is the first of its window */
 	bool train;
-	bool sums; /* layers exchange: in training, and in a repeated pass */
+	bool sums;	   /* layers exchange: in training, and in a repeated pass */
+	enum stage *stage; /* [n_blocks] of the step's gradients */
 };
 
 /* --- one operation --- */
@@ -403,6 +406,7 @@ static int reduce_block(struct walk *w, int i)
 	int wait = event(w, FSDP_BACKWARD, i), err; /* the gradients are complete */
 
 	err = emit(w, &op, &wait, 1, NULL, 0);
+	w->stage[i] = w->last ? REDUCED : OPEN;
 	w->freed_by[b->grad_slot] = op.records;
 	if (!err && b->combine_call[0] >= 0 && (w->last || !last)) {
 		op.kind = FSDP_COMBINE;
@@ -425,10 +429,23 @@ static int reduce_block(struct walk *w, int i)
 	return err;
 }
 
+static int emit_input(struct walk *w, int i)
+{
+	struct fsdp_op op = { .kind = FSDP_INPUT,
+			      .queue = FSDP_COMPUTE,
+			      .block = i,
+			      .values = w->p->blocks[i].backward_values,
+			      .gives = -1,
+			      .takes = -1,
+			      .call = -1 };
+
+	return emit(w, &op, NULL, 0, NULL, 0);
+}
+
 static int backward_block(struct walk *w, int i)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
-	bool reads = plan_backward_reads(b), whole = plan_sums_whole(w->p);
+	bool reads = plan_backward_reads(b), whole = plan_sums_whole(w->p), reduces = b->learns && (!whole || w->last);
 	struct fsdp_op op = { .kind = FSDP_BACKWARD,
 			      .queue = FSDP_COMPUTE,
 			      .block = i,
@@ -451,13 +468,15 @@ static int backward_block(struct walk *w, int i)
 	if (b->learns && w->freed_by[b->grad_slot] >= 0)
 		waits[n++] = w->freed_by[b->grad_slot]; /* the gradients before have left the slot */
 	err = emit_layers(w, &op, waits, n, NULL, 0);
+	if (!err && reduces && b->goes_on)
+		err = reduce_block(w, i);
+	if (!err && b->goes_on)
+		err = emit_input(w, i);
 	if (!err && reads && (w->last || !plan_keeps(w->p)))
 		err = release(w, i, false);
 	if (!err)
 		err = prefetch_at(w, FSDP_POST, i, true);
-	if (err || !b->learns || (whole && !w->last))
-		return err;
-	return reduce_block(w, i);
+	return err || !reduces || b->goes_on ? err : reduce_block(w, i);
 }
 
 /* the last microbatch is in the sum, as far as this rank updates */
@@ -487,6 +506,7 @@ static int update_block(struct walk *w, int i)
 	int wait = sum_event(w, i);
 	int err = emit(w, &op, &wait, 1, NULL, 0);
 
+	w->stage[i] = UPDATED;
 	if (err || b->share_call < 0 || !b->cut_states)
 		return err;
 	wait = op.records; /* this replica's part of the values is there */
@@ -494,6 +514,20 @@ static int update_block(struct walk *w, int i)
 	op.queue = FSDP_REPLICAQ;
 	op.call = b->share_call;
 	return emit(w, &op, &wait, 1, NULL, 0);
+}
+
+/* Those that compute knows to be reduced, from what it has waited for: none of them holds it up. */
+static int update_reduced(struct walk *w)
+{
+	int err = 0;
+
+	for (int i = w->p->n_blocks - 1; i >= 0 && !err; i--) {
+		const struct record *sum = &w->events[sum_event(w, i)];
+
+		if (w->stage[i] == REDUCED && clock_covers(&w->queue[FSDP_COMPUTE], sum))
+			err = update_block(w, i);
+	}
+	return err;
 }
 
 static int walk_ops(struct walk *w)
@@ -509,14 +543,17 @@ static int walk_ops(struct walk *w)
 		for (int i = 0; i < p->n_blocks && !err; i++)
 			err = forward_block(w, i);
 		for (int i = p->n_blocks - 1; i >= 0 && w->train && !err; i--)
-			if (p->blocks[i].in_backward)
+			if (p->blocks[i].in_backward) {
 				err = backward_block(w, i);
+				if (!err && w->last && p->early)
+					err = update_reduced(w);
+			}
 	}
 	for (int i = p->n_blocks - 1; i >= 0 && w->train && p->looks && !err; i--)
 		if (p->blocks[i].learns)
 			err = look_block(w, i);
 	for (int i = p->n_blocks - 1; i >= 0 && w->train && !err; i--)
-		if (p->blocks[i].learns)
+		if (p->blocks[i].learns && w->stage[i] != UPDATED)
 			err = update_block(w, i);
 	return err;
 }
@@ -553,7 +590,8 @@ static int run_walk(const struct fsdp_plan *p, struct fsdp_schedule *s, const st
 	err = -ENOMEM;
 	w.events = dn_calloc((size_t)n_events, sizeof(*w.events));
 	w.freed_by = dn_calloc((size_t)p->n_grad_slots, sizeof(*w.freed_by));
-	if (!w.events || !w.freed_by)
+	w.stage = dn_calloc((size_t)p->n_blocks, sizeof(*w.stage));
+	if (!w.events || !w.freed_by || !w.stage)
 		goto out;
 	for (int i = 0; i < p->n_grad_slots; i++)
 		w.freed_by[i] = -1;
@@ -561,6 +599,7 @@ static int run_walk(const struct fsdp_plan *p, struct fsdp_schedule *s, const st
 	if (!err && note)
 		past_note(note, &w, n_events);
 out:
+	dn_free(w.stage);
 	dn_free(w.freed_by);
 	dn_free(w.events);
 	fsdp_limiter_fini(&w.limiter);

@@ -10,7 +10,8 @@
 
 /* the regions that are the store's; the net and its loader take the others */
 static const enum dn_region own_regions[] = {
-	DN_MEM_PARAMS, DN_MEM_GRADS, DN_MEM_OPTIMIZER, DN_MEM_PARAM_SLOTS, DN_MEM_GRAD_SLOTS, DN_MEM_STAGING, DN_MEM_BUFFERS,
+	DN_MEM_PARAMS,	   DN_MEM_GRADS,   DN_MEM_OPTIMIZER, DN_MEM_PARAM_SLOTS,
+	DN_MEM_GRAD_SLOTS, DN_MEM_STAGING, DN_MEM_BUFFERS,   DN_MEM_EMA,
 };
 
 static void place_buffers(struct fsdp_store *s)
@@ -412,6 +413,20 @@ static int store_look(void *self, struct dn_net *net, const struct dn_look_desc 
 	return err;
 }
 
+static int nothing_to_update(void *arg, int block)
+{
+	return 0;
+}
+
+static int store_ready(void *self, struct dn_net *net, const struct dn_update *u)
+{
+	struct fsdp_store *s = self;
+
+	s->update = u;
+	fsdp_runtime_ready(&s->rt, u ? update_block : nothing_to_update, s);
+	return 0;
+}
+
 static int store_skip(void *self, struct dn_net *net)
 {
 	struct fsdp_store *s = self;
@@ -448,6 +463,7 @@ static const struct dn_store_ops store_ops = {
 	.touched = store_touched,
 	.report = fsdp_report,
 	.look = store_look,
+	.ready = store_ready,
 	.skip = store_skip,
 	.destroy = store_destroy,
 };
@@ -469,6 +485,11 @@ static int before_backward(void *self, struct dn_block *b, const struct dn_pass 
 	return fsdp_runtime_before_backward(&((struct fsdp_store *)self)->rt, b->index);
 }
 
+static int after_gradients(void *self, struct dn_block *b, const struct dn_pass *pass)
+{
+	return fsdp_runtime_after_gradients(&((struct fsdp_store *)self)->rt, b->index);
+}
+
 static int after_backward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return fsdp_runtime_after_backward(&((struct fsdp_store *)self)->rt, b->index);
@@ -483,6 +504,7 @@ static const struct dn_hooks store_hooks = {
 	.before_forward = before_forward,
 	.after_forward = after_forward,
 	.before_backward = before_backward,
+	.after_gradients = after_gradients,
 	.after_backward = after_backward,
 	.exchange = exchange,
 };
