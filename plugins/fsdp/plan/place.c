@@ -94,6 +94,11 @@ struct fsdp_place fsdp_place_rolling(const struct fsdp_plan *p, int b)
 	return place(DN_MEM_BUFFERS, p->buffers[b].offset, p->buffers[b].n);
 }
 
+struct fsdp_place fsdp_place_all_rolling(const struct fsdp_plan *p)
+{
+	return p->n_rolling ? place(DN_MEM_BUFFERS, 0, p->n_rolling) : nothing;
+}
+
 struct fsdp_place fsdp_place_stat(const struct fsdp_plan *p, int b)
 {
 	if (p->buffers[b].stat < 0)

@@ -95,6 +95,7 @@ struct fsdp_options { /* [fsdp], resolved */
 	bool sync_bn;	    /* whoever builds the net tells it so: its layers ask for sums then */
 	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
+	int64_t verify;	    /* copies: before every so many steps, 0 = before the first one only, -1 = never */
 	int64_t memory;	    /* bytes that a rank may use, 0 = as many as the plan wants */
 	char memory_where[600];
 	const char *trace; /* the option's, NULL = none */
@@ -374,6 +375,7 @@ struct fsdp_place fsdp_place_rolling(const struct fsdp_plan *p, int b);
 struct fsdp_place fsdp_place_stat(const struct fsdp_plan *p, int b);
 /** fsdp_place_stats() - all statistics of a microbatch */
 struct fsdp_place fsdp_place_stats(const struct fsdp_plan *p);
+struct fsdp_place fsdp_place_all_rolling(const struct fsdp_plan *p); /* statistics, of all buffers */
 /** fsdp_place_stats_sum() - where their sum over ranks is made: behind what comes from others, or in its place */
 struct fsdp_place fsdp_place_stats_sum(const struct fsdp_plan *p);
 /** fsdp_place_sum() - of plan->sums[@i]: what a layer hands over, and takes back */

@@ -145,6 +145,8 @@ static void store_destroy(void *self)
 		s->net->dev->be->free_host(s->net->dev, s->mem.host_staging);
 	dn_window_fini(&s->window);
 	dn_free(s->written);
+	dn_free(s->checks);
+	dn_free(s->own);
 	dn_free(s);
 }
 
@@ -377,7 +379,10 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 static int store_begin(void *self, struct dn_net *net, int64_t step)
 {
 	struct fsdp_store *s = self;
-	int err = fsdp_runtime_begin(&s->rt, step);
+	int err = fsdp_verify(s, step);
+
+	if (!err)
+		err = fsdp_runtime_begin(&s->rt, step);
 
 	fsdp_mesh_at(s->mesh, "images before forward", s->plan->blocks[0].name);
 	if (!err)
