@@ -173,6 +173,7 @@ static unsigned draw(unsigned *state, unsigned n)
  * exchange statistics within their passes, and recompute. */
 static void check_random_plans(bool marks)
 {
+	static const enum dn_type types[] = { DN_F32, DN_BF16, DN_F16, DN_F32 };
 	unsigned s = 1, kinds = 0;
 
 	for (int round = 0; round < 150; round++) {
@@ -195,6 +196,8 @@ static void check_random_plans(bool marks)
 		o.sync_bn = draw(&s, 2);
 		o.recompute = draw(&s, 2) ? "all" : NULL;
 		o.recompute_where = "test";
+		o.wire.gather = types[draw(&s, 4)];
+		o.wire.reduce = types[draw(&s, 4)];
 		if (o.accumulate >= FSDP_NO_SYNC)
 			o.grad_slots = 0;
 		if (fsdp_strategy_hybrid(o.strategy)) {

@@ -62,7 +62,7 @@ static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 	b->first_gap = p->n_gaps;
 	b->grad_offset = -1;
 	b->slot = b->grad_slot = -1;
-	b->kept_offset = -1;
+	b->kept_offset = b->master_offset = -1;
 	b->first_buffer = p->n_buffers;
 	n = dn_block_params(src, &first);
 	for (int k = first; k < first + n; k++) {
@@ -86,6 +86,11 @@ static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 	add_gap(p, b, end, b->padded);
 	b->shard = b->padded / b->shards.size;
 	b->part = b->cut_states ? b->shard / b->replicas.size : b->shard;
+	/* What the copies tell each other of new values is rounded, on all of them: the values as they are stand by themselves. */
+	if (b->cut_states && b->learns && b->wire != DN_F32) {
+		b->master_offset = p->n_masters;
+		p->n_masters += b->part;
+	}
 	/* the sum over the copies is made in place, of parts of a shard, when they all want it or it is made once a step */
 	b->sum = b->cut_states && !plan_combines_last(p, b) ? b->part : b->shard;
 }
@@ -93,13 +98,11 @@ static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 /* In memory one after the other: shards of values, sums and parts of what learns. */
 static void lay_shards(struct fsdp_plan *p)
 {
-	int64_t at = 0;
-
 	for (int i = 0; i < p->n_blocks; i++) {
 		struct fsdp_block *b = &p->blocks[i];
 
-		b->shard_offset = at;
-		at += b->shard;
+		b->shard_offset = p->n_shards;
+		p->n_shards += b->shard;
 		if (!b->learns)
 			continue;
 		b->grad_offset = p->n_grads;
@@ -165,7 +168,7 @@ static int assign_grad_slots(struct fsdp_plan *p)
 	if (plan_sums_whole(p)) { /* every block's gradient stays in its slot from one microbatch to the next */
 		if (given && given < n)
 			return dn_fail(-EINVAL,
-				       "plan: grad_slots is %d, but accumulate=%s wants one for each of the %d blocks that learn",
+				       "plan: grad_slots=%d, but accumulate=%s wants one for each of the %d blocks that learn",
 				       given, fsdp_name_of(&fsdp_accumulates, p->opt.accumulate), n);
 		p->opt.grad_slots = p->n_grad_slots = n;
 	}
@@ -227,24 +230,26 @@ static int lane_of(struct fsdp_plan *p, enum fsdp_queue queue, const struct fsdp
 		p->lanes[p->n_lanes++] = (struct fsdp_lane){
 			.queue = queue,
 			.group = g,
-			.needs = { .size = g.size, .wire = p->opt.wire, .host_access = p->facts.host_access },
+			.needs = { .size = g.size, .host_access = p->facts.host_access },
 		};
 	return i;
 }
 
 static int add_call(struct fsdp_plan *p, struct fsdp_call c, enum fsdp_queue queue, const struct fsdp_group *group)
 {
-	bool gather = c.kind == FSDP_GATHER || c.kind == FSDP_SHARE;
-	enum dn_type type = gather && !c.sums ? p->opt.wire.gather : p->opt.wire.reduce;
+	const bool gather = c.kind == FSDP_GATHER || c.kind == FSDP_SHARE,
+		   reduce = c.kind == FSDP_REDUCE || c.kind == FSDP_COMBINE;
 	struct fsdp_coll_needs *needs;
-	int64_t *longest;
+	size_t *longest, bytes;
 
 	c.lane = lane_of(p, queue, group);
+	c.type = gather && !c.sums ? p->blocks[c.block].wire : reduce ? p->opt.wire.reduce : DN_F32;
+	bytes = (size_t)c.n * dn_type_bytes(c.type);
 	needs = &p->lanes[c.lane].needs;
-	c.sent_bytes = (uint64_t)(needs->size - 1) * (uint64_t)c.n * dn_type_bytes(type);
-	longest = gather ? &needs->gather : c.kind == FSDP_REDUCE || c.kind == FSDP_COMBINE ? &needs->reduce : &needs->exchange;
-	if (*longest < c.n)
-		*longest = c.n;
+	c.sent_bytes = (uint64_t)(needs->size - 1) * bytes;
+	longest = gather ? &needs->gather_bytes : reduce ? &needs->reduce_bytes : &needs->exchange_bytes;
+	if (*longest < bytes)
+		*longest = bytes;
 	p->calls[p->n_calls] = c;
 	return p->n_calls++;
 }

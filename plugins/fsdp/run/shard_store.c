@@ -187,6 +187,8 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, unsigne
 	err = fsdp_runtime_idle(&s->rt);
 	if (err)
 		return err;
+	if (part == DN_VALUE && access & DN_WRITE)
+		fsdp_runtime_written(&s->rt);
 	if (p->role == DN_BUFFER)
 		return part == DN_VALUE ? dn_window_each(&s->window, s->net->compute, p->value, p->n, access, each_piece, &e) : 0;
 	x = fsdp_store_part(s, t, part);
@@ -362,6 +364,8 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 		err = check_range(s, p, part, at, n);
 	if (err)
 		return err;
+	if (part == DN_VALUE)
+		fsdp_runtime_written(&s->rt);
 	for (int64_t k = 0; p->role == DN_BUFFER && k < n && !err; k += MOVE_FLOATS)
 		err = write_buffer(s, p, at + k, n - k < MOVE_FLOATS ? n - k : MOVE_FLOATS, in ? in + k : NULL);
 	if (p->role == DN_TRAINED)
