@@ -1,6 +1,9 @@
 /* Numbers of 16 bits, see NOTE(16 bits): with the processor's own conversion where it has one, else with whole numbers, to the
  * same bits. */
+#ifdef __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
+#endif
 #include <string.h>
 
 #include "backend/cpu/cpu_priv.h"
@@ -49,9 +52,21 @@ static inline uint32_t of_f16(uint32_t h)
 
 /* --- up to SPAN of them, from and to memory that is shared with nobody --- */
 
+#ifdef __x86_64__
+static bool f16c;
+
+/* avx as the builtin says it: the system saves the registers, too; asked once, a virtual machine may take long to answer */
+__attribute__((constructor)) static void find_f16c(void)
+{
+	unsigned a, b, c, d;
+
+	__builtin_cpu_init();
+	f16c = __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static bool has_f16c(void)
 {
-	return __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+	return f16c;
 }
 
 /* returns how many are done */
@@ -75,6 +90,22 @@ __attribute__((target("avx,f16c"))) static int64_t f16_widen(int64_t n, const ui
 				 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(x + i))));
 	return i;
 }
+#else
+static bool has_f16c(void)
+{
+	return false;
+}
+
+static int64_t f16_narrow(int64_t n, const uint32_t *x, uint16_t *y)
+{
+	return 0;
+}
+
+static int64_t f16_widen(int64_t n, const uint16_t *x, uint32_t *y)
+{
+	return 0;
+}
+#endif
 
 static void span_narrow(enum dn_type type, int64_t n, const uint32_t *restrict x, uint16_t *restrict y)
 {
