@@ -143,6 +143,7 @@ static void random_plans_are_clean_and_have_no_wait_too_many(void)
 		o.strategy = draw(&s, 7);
 		o.accumulate = draw(&s, 4);
 		o.stay = (int)draw(&s, 3);
+		o.layout = draw(&s, 3);
 		if (o.accumulate >= FSDP_NO_SYNC)
 			o.grad_slots = 0;
 		if (fsdp_strategy_hybrid(o.strategy)) {

@@ -26,10 +26,11 @@ plans = {
     'shard': ('2', {'strategy': 'hybrid_full', 'shard': '1'}),
     'release': ('0', {'blocks': 'each'}),
     'accumulate': ('no_sync', {}),
+    'layout': ('planned:row', {}),
 }
 # values that this version knows by name only
 refused = {
-    'layout': 'dim0', 'wire': 'bf16', 'reduce': 'fp16', 'reduction': 'library',
+    'wire': 'bf16', 'reduce': 'fp16', 'reduction': 'library',
     'nan': 'skip',
 }
 # another run of one process: the value, what else is set, what is looked at, and what it is without the key and with it

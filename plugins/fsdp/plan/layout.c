@@ -6,6 +6,7 @@
  * summed (plan.c).
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan/plan_priv.h"
@@ -46,14 +47,89 @@ static void lay_buffer(struct fsdp_plan *p, const struct dn_net *net, int block,
 	p->blocks[block].n_buffers++;
 }
 
-/* Tensors in file order, each at a multiple of FSDP_ALIGN; the block ends where every rank's shard is
- * equally long. */
-static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
+/* The parts that a block is cut into for good: where values or states of different ranks meet. Parts in which sums are only on
+ * their way do not count. */
+static int64_t owners(const struct fsdp_block *b)
+{
+	return (int64_t)b->shards.size * (b->learns && b->cut_states ? b->replicas.size : 1);
+}
+
+/* in file order */
+static int64_t place_flat(struct fsdp_tensor *t, int n, int64_t world)
+{
+	int64_t end = 0;
+
+	for (int i = 0; i < n; i++) {
+		t[i].offset = up(end, FSDP_ALIGN);
+		end = t[i].offset + t[i].n;
+	}
+	return up(end, world * FSDP_ALIGN);
+}
+
+static int place_planned(const struct fsdp_plan *p, const struct dn_net *net, struct fsdp_tensor *t, int n, int64_t parts,
+			 int64_t *padded)
+{
+	struct plan_item *items = dn_calloc((size_t)n, sizeof(*items));
+	int64_t part;
+	int err = items ? 0 : -ENOMEM;
+
+	for (int i = 0; i < n && !err; i++)
+		items[i] = (struct plan_item){ .index = i, .n = t[i].n, .row = t[i].n / net->params[t[i].param]->shape[0] };
+	if (!err)
+		err = plan_pack(items, n, parts, p->grid.world / parts * FSDP_ALIGN, p->opt.layout, &part);
+	for (int i = 0; i < n && !err; i++)
+		t[items[i].index].offset = items[i].offset;
+	if (!err)
+		*padded = parts * part;
+	dn_free(items);
+	return err;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+	const struct fsdp_tensor *const *x = a, *const *y = b;
+
+	return (*x)->offset < (*y)->offset ? -1 : 1;
+}
+
+/* between tensors, wherever they lie, and behind the last */
+static int list_gaps(struct fsdp_plan *p, struct fsdp_block *b)
+{
+	const struct fsdp_tensor **t = dn_calloc((size_t)b->n_tensors, sizeof(*t));
+	int64_t end = 0;
+
+	if (!t)
+		return -ENOMEM;
+	for (int i = 0; i < b->n_tensors; i++)
+		t[i] = &p->tensors[b->first_tensor + i];
+	qsort(t, (size_t)b->n_tensors, sizeof(*t), by_offset);
+	for (int i = 0; i < b->n_tensors; i++) {
+		add_gap(p, b, end, t[i]->offset);
+		end = t[i]->offset + t[i]->n;
+	}
+	add_gap(p, b, end, b->padded);
+	dn_free(t);
+	return 0;
+}
+
+static int place_tensors(struct fsdp_plan *p, const struct dn_net *net, struct fsdp_block *b)
+{
+	struct fsdp_tensor *t = &p->tensors[b->first_tensor];
+	int err = 0;
+
+	if (p->opt.layout == FSDP_FLAT || owners(b) == 1)
+		b->padded = place_flat(t, b->n_tensors, p->grid.world);
+	else
+		err = place_planned(p, net, t, b->n_tensors, owners(b), &b->padded);
+	return err ? err : list_gaps(p, b);
+}
+
+/* The block ends where every rank's shard is equally long. */
+static int lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 {
 	const struct dn_block *src = &net->blocks[i];
 	struct fsdp_block *b = &p->blocks[i];
-	int64_t end = 0;
-	int first, n;
+	int first, n, err;
 
 	memcpy(b->name, src->name, sizeof(b->name));
 	b->first = src->first;
@@ -67,27 +143,26 @@ static void lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 	n = dn_block_params(src, &first);
 	for (int k = first; k < first + n; k++) {
 		const struct dn_param *prm = net->params[k];
-		int64_t at = up(end, FSDP_ALIGN);
 
 		if (prm->role == DN_BUFFER) {
 			lay_buffer(p, net, i, k);
 			continue;
 		}
-		add_gap(p, b, end, at);
 		p->tensor_of_param[k] = p->n_tensors;
-		p->tensors[p->n_tensors++] = (struct fsdp_tensor){ .param = k, .block = i, .n = prm->n, .offset = at };
+		p->tensors[p->n_tensors++] = (struct fsdp_tensor){ .param = k, .block = i, .n = prm->n };
 		b->n_tensors++;
 		b->params += prm->n;
 		b->learns = b->learns || (net->opt.train && !prm->frozen);
-		end = at + prm->n;
 	}
-	b->padded = up(end, (int64_t)p->grid.world * FSDP_ALIGN);
+	err = place_tensors(p, net, b);
+	if (err)
+		return err;
 	b->gathered = b->n_tensors > 0 && !b->whole;
-	add_gap(p, b, end, b->padded);
 	b->shard = b->padded / b->shards.size;
 	b->part = b->cut_states ? b->shard / b->replicas.size : b->shard;
 	/* the sum over the copies is made in place, of parts of a shard, when they all want it or it is made once a step */
 	b->sum = b->cut_states && !plan_combines_last(p, b) ? b->part : b->shard;
+	return 0;
 }
 
 /* In memory one after the other: shards of values, sums and parts of what learns. */
@@ -369,7 +444,7 @@ int plan_layout(struct fsdp_plan *p, const struct dn_net *net)
 		return -ENOMEM;
 	err = plan_strategies(p, net);
 	for (int i = 0; i < p->n_blocks && !err; i++)
-		lay_block(p, net, i);
+		err = lay_block(p, net, i);
 	if (err)
 		return err;
 	lay_shards(p);

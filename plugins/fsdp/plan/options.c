@@ -17,8 +17,11 @@ static const struct fsdp_name strategies[] = {
 };
 
 static const struct fsdp_name layouts[] = {
-	{ "flat", FSDP_FLAT, false }, { "planned:row", -1, true }, { "planned:tensor", -1, true },
-	{ "dim0", -1, true },	      { NULL, 0, false },
+	{ "flat", FSDP_FLAT, false },
+	{ "planned:row", FSDP_PLANNED_ROW, false },
+	{ "planned:tensor", FSDP_PLANNED_TENSOR, false },
+	{ "dim0", -1, true },
+	{ NULL, 0, false },
 };
 
 static const struct fsdp_name prefetches[] = {
@@ -152,7 +155,8 @@ const struct dn_option fsdp_option_table[] = {
 	  .def = "flat",
 	  .arg = "NAME",
 	  .check = check_layout,
-	  .help = "flat: a block is one buffer, cut into equal shards" },
+	  .help = "flat: a block is one buffer, cut into equal shards; planned:row, planned:tensor: in an order in which no row, no "
+		  "tensor, is cut" },
 	{ .key = "limit",
 	  .type = DN_OPT_INT,
 	  .def = "2",

@@ -22,7 +22,11 @@ enum fsdp_strategy {
 	FSDP_HYBRID_GRAD_OP,
 	FSDP_HYBRID_FULL_OPT,
 };
-enum fsdp_layout { FSDP_FLAT };
+enum fsdp_layout {
+	FSDP_FLAT,	     /* tensors in file order, cut wherever a shard ends */
+	FSDP_PLANNED_ROW,    /* in another order, with gaps, so that no row is cut, */
+	FSDP_PLANNED_TENSOR, /* or no tensor */
+};
 enum fsdp_prefetch { FSDP_PRE, FSDP_POST, FSDP_NONE };
 enum fsdp_accumulate {
 	FSDP_SHARDED_SUM,  /* every microbatch's gradient is reduced over all ranks, */
