@@ -390,6 +390,12 @@ static int call_count_nonfinite(const struct call *c)
 	return c->r->be->count_nonfinite(c->r->st, c->t.type, 8, c->in, (int64_t *)(void *)c->out);
 }
 
+static int call_look(const struct call *c)
+{
+	return c->r->be->look(c->r->st, c->t.type, 8, &(struct dn_look_desc){ .p = 2, .limit = .5f }, c->in, NULL,
+			      (int64_t *)(void *)c->out);
+}
+
 static const struct {
 	const char *op; /* as its message begins */
 	call_fn fn;
@@ -446,6 +452,7 @@ static const struct {
 	{ "adam", call_adam, true },
 	{ "sum_tree", call_sum_tree, true },
 	{ "count_nonfinite", call_count_nonfinite, true },
+	{ "look", call_look, true },
 };
 
 /* what call @i says of a tensor of @type and @layout */

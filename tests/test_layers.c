@@ -227,11 +227,42 @@ static const struct grad_case grads[] = {
 	  .5 },
 	{ "shared_connected",
 	  FLAT "[connected]\noutput=7\nactivation=tanh\n[connected]\noutput=7\nactivation=tanh\nshare_index=0\n" SSE, .5 },
+	{ "t20_frozen_conv_between",
+	  IMG
+	  "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=tanh\n[block]\nfrozen=1\n[convolutional]\nfilters=4\nsize=3\n"
+	  "pad=1\nbatch_normalize=1\nactivation=swish\n[convolutional]\nfilters=4\nsize=1\nactivation=mish\n[shortcut]\nfrom=0\n"
+	  "activation=swish\n[block]\n[connected]\noutput=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "t20_frozen_deconv_and_local_between",
+	  IMG
+	  "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=tanh\n[block]\nfrozen=1\n[deconv]\nfilters=3\n"
+	  "size=2\nstride=1\nactivation=tanh\n[local]\nfilters=2\nsize=2\nstride=2\nactivation=elu\n[block]\n[connected]\noutput=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "t20_frozen_norms_between",
+	  IMG
+	  "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=tanh\n[block]\nfrozen=1\n[batchnorm]\n"
+	  "[connected]\noutput=5\nbatch_normalize=1\nactivation=mish\n[connected]\noutput=4\nactivation=tanh\n[block]\n[connected]\noutput=3\nactivation=linear\n" SSE,
+	  .5 },
+	{ "t20_frozen_twice_and_first",
+	  IMG
+	  "[block]\nfrozen=1\n[convolutional]\nfilters=4\nsize=3\nbatch_normalize=1\nactivation=mish\n[block]\n[convolutional]\n"
+	  "filters=4\nsize=1\nactivation=tanh\n[block]\nfrozen=1\n[batchnorm]\nbiases=1\n[block]\n[convolutional]\nfilters=3\n"
+	  "size=3\npad=1\nbatch_normalize=1\nactivation=tanh\n[block]\nfrozen=1\n[connected]\noutput=3\nactivation=linear\n" SSE,
+	  .5 },
 	{ "unread_layer",
 	  IMG "[convolutional]\nfilters=4\nsize=1\nactivation=tanh\n[convolutional]\nfilters=4\nsize=1\n"
 	      "activation=tanh\n[route]\nlayers=0\n" SSE,
 	  .5 },
 };
+
+static void spread_statistics(struct dn_net *net)
+{
+	for (int i = 0; i < net->n_params; i++)
+		for (int64_t e = 0; e < net->params[i]->n && net->params[i]->role == DN_BUFFER; e++)
+			poke_one(net, &net->params[i]->value[e],
+				 (float)(.5 + dn_rng_uniform(3, net->params[i]->id, (uint64_t)e)));
+	net->values_version++;
+}
 
 static double loss_of(struct dn_net *net)
 {
@@ -271,6 +302,8 @@ static void check_gradient(const struct grad_case *g)
 	if (!net)
 		return;
 	CHECK_OK(net_help_ready(&t, g->half >= 1));
+	if (!strncmp(g->name, "t20_", 4)) /* frozen layers normalise with them */
+		spread_statistics(net);
 	loss_of(net);
 	CHECK_OK(dn_net_backward(net, pass_of(net)));
 	for (int i = 0; i < net->n_params; i++) {
@@ -278,7 +311,9 @@ static void check_gradient(const struct grad_case *g)
 		const float *grad;
 		double most = 0;
 
-		if (p->role != DN_TRAINED)
+		if (p->frozen)
+			CU_ASSERT(!p->grad && !p->stat);
+		if (p->role != DN_TRAINED || p->frozen)
 			continue;
 		grad = peek(net, p->grad, p->n);
 		for (int64_t e = 0; e < p->n; e++)
@@ -329,6 +364,10 @@ static void compare_backends(const char *text, bool one_hot)
 	dn_log_sink(NULL, NULL);
 	CHECK_OK(net_help_ready(&a, one_hot));
 	CHECK_OK(net_help_ready(&b, one_hot));
+	if (strstr(text, "frozen=1")) {
+		spread_statistics(a.net);
+		spread_statistics(b.net);
+	}
 	CHECK_OK(dn_net_forward(a.net, pass_of(a.net)));
 	CHECK_OK(dn_net_forward(b.net, pass_of(b.net)));
 	for (int i = 0; i < a.net->n_layers; i++) {
@@ -343,6 +382,8 @@ static void compare_backends(const char *text, bool one_hot)
 		struct dn_param *p = a.net->params[i];
 		struct dn_param *q = b.net->params[i];
 
+		if (p->frozen)
+			continue;
 		if (p->role == DN_TRAINED && largest(peek(b.net, q->grad, p->n), p->n) < 1e-6) {
 			CU_ASSERT(largest(peek(a.net, p->grad, p->n), p->n) <
 				  1e-6); /* biases in front of a batch-norm: rounding only */
@@ -410,15 +451,6 @@ static void cpu_equals_ref_on_depthwise_and_grouped(void)
 }
 
 /* --- inference --- */
-
-static void spread_statistics(struct dn_net *net)
-{
-	for (int i = 0; i < net->n_params; i++)
-		for (int64_t e = 0; e < net->params[i]->n && net->params[i]->role == DN_BUFFER; e++)
-			poke_one(net, &net->params[i]->value[e],
-				 (float)(.5 + dn_rng_uniform(3, net->params[i]->id, (uint64_t)e)));
-	net->values_version++;
-}
 
 static const char resnet[] =
 	"[net]\nbatch=2\nwidth=11\nheight=8\nchannels=3\n[conv]\nfilters=16\nsize=3\npad=1\nbatch_normalize=1\n"

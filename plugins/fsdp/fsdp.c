@@ -77,12 +77,12 @@ static int compare_plans(const struct dn_run *r, const struct fsdp_plan *p)
 	char hash[32], bytes[32], n_blocks[32];
 	const struct dn_item items[] = {
 		{ "number of blocks", n_blocks },
-		{ "plan bytes", bytes },
+		{ "plan bytes without workspace", bytes }, /* that depends on the instruction set, too */
 		{ "plan hash", hash },
 	};
 
 	snprintf(n_blocks, sizeof(n_blocks), "%d", p->n_blocks);
-	snprintf(bytes, sizeof(bytes), "%zu", p->total_bytes);
+	snprintf(bytes, sizeof(bytes), "%zu", p->total_bytes - p->planned[DN_MEM_WORKSPACE]);
 	snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)p->hash);
 	return dn_group_compare(&r->group, items, (int)(sizeof(items) / sizeof(items[0])));
 }
@@ -134,6 +134,42 @@ static int make_windows(struct fsdp *f, struct dn_run *r)
 	return err ? err : make_plan(f, r, 0);
 }
 
+/* Shards are exchanged in every pass: copies of the model are cut so that this stays on a host, where ranks are placed so. */
+static void judge_placement(const struct fsdp *f)
+{
+	const struct fsdp_plan *p = f->plan;
+	char ranks[200];
+
+	for (int i = 0; i < p->n_blocks; i++) {
+		const int size = p->blocks[i].shards.size;
+
+		if (size == 1 || size == p->grid.world ||
+		    !fsdp_host_split(f->mesh->homes, p->grid.world, size, ranks, sizeof(ranks)))
+			continue;
+		dn_log("fsdp", DN_LOG_WARN,
+		       "block %s: shard=%d: %s share one copy, but are on several hosts: gathers go between them; place neighbours "
+		       "together (mpirun --map-by slot) or choose a shard that divides the ranks of every host",
+		       p->blocks[i].name, size, ranks);
+		return;
+	}
+}
+
+/* whoever has switched one of these on by mistake would look for another reason for what comes out */
+static void tell_debug(const struct fsdp_options *o)
+{
+	bool delay = false;
+
+	for (int q = 0; q < FSDP_QUEUES; q++)
+		delay |= o->debug.delay[q].ms > 0;
+	if (delay || o->debug.poison)
+		dn_warn("debugging: %s%s%s: slower, the same results", delay ? "delay" : "", delay && o->debug.poison ? ", " : "",
+			o->debug.poison ? "poison=1" : "");
+	if (o->debug.no_comm)
+		dn_warn("debugging: no_comm=1: collectives are not carried out, what this run computes is worth nothing");
+	if (o->debug.no_compute)
+		dn_warn("debugging: no_compute=1: layers are not computed, what this run computes is worth nothing");
+}
+
 static int fsdp_net_ready(void *self, struct dn_run *r)
 {
 	struct fsdp *f = self;
@@ -149,6 +185,10 @@ static int fsdp_net_ready(void *self, struct dn_run *r)
 		err = make_windows(f, r);
 	if (err)
 		return err;
+	if (r->group.rank == 0)
+		judge_placement(f);
+	if (r->group.rank == 0)
+		tell_debug(&f->opt);
 	if (r->group.rank == 0)
 		dn_log("fsdp", DN_LOG_INFO, "plan %016llx: %d blocks, %d ranks, %zu bytes a rank",
 		       (unsigned long long)f->plan->hash, f->plan->n_blocks, r->group.world, f->plan->total_bytes);

@@ -104,6 +104,7 @@ static int plan_build(struct fsdp_plan **out, struct offline *o, const struct dn
 	int err = fsdp_options_resolve(keys, &options);
 
 	opt.grads_add = !err && options.accumulate >= FSDP_NO_SYNC;
+	opt.looks = !err && options.looks;
 	opt.sync_bn = !err && options.sync_bn;
 	if (!err)
 		err = offline_build(o, dn_options_text(f, "backend"), threads, &opt);

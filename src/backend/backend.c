@@ -2,6 +2,7 @@
 #include "backend/backend_priv.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/names.h"
@@ -299,6 +300,28 @@ int truth_check(const struct op_limits *by, const char *op, const struct dn_tens
 			       " channels at %" PRId64 " points of %" PRId64,
 			       op, t->c, dn_tensor_plane(t), t->n, x->c, dn_tensor_plane(x), x->n);
 	return 0;
+}
+
+/* numbers below 2^596 times 2^(-149 p): the last word takes the rest */
+void exact_carry(struct dn_exact *sum)
+{
+	for (int k = 0; k + 1 < DN_EXACT_WORDS; k++) {
+		sum->word[k + 1] += sum->word[k] >> 32;
+		sum->word[k] &= UINT32_MAX;
+	}
+}
+
+double dn_exact_value(const double word[DN_EXACT_WORDS], int p)
+{
+	struct dn_exact sum = { .max = 0 };
+	double x = 0;
+
+	for (int k = 0; k < DN_EXACT_WORDS; k++)
+		sum.word[k] = (uint64_t)word[k];
+	exact_carry(&sum);
+	for (int k = DN_EXACT_WORDS - 1; k >= 0; k--)
+		x += ldexp((double)sum.word[k], 32 * k - 149 * p);
+	return x;
 }
 
 struct sgd_factors sgd_factors(const struct dn_sgd *o, const struct dn_numbers *num)

@@ -110,6 +110,19 @@ struct dn_numbers {
 	double correct1, correct2; /* of adam: 1 / (1 - beta^t) */
 };
 
+/* NOTE(exact): a sum of powers without rounding: the same bits whatever the order, the threads and the parts in which it is made.
+ * Word k counts 2^(32 k - 149 p); every op leaves words below 2^32, so those of several sums may be added. */
+#define DN_EXACT_WORDS 20
+struct dn_exact {
+	uint64_t word[DN_EXACT_WORDS];
+	uint64_t max; /* bits of the largest finite |x| as a float */
+};
+
+struct dn_look_desc {
+	int p;	     /* 1, 2: of the sum; 0: none is made */
+	float limit; /* elements beyond it become +-limit first; 0 = none */
+};
+
 struct dn_dropout_key { /* element j of image i draws from (seed, stream, first_image + i, j) */
 	uint64_t stream;
 	float probability;
@@ -241,6 +254,7 @@ struct dn_facts { /* what a plan may depend on: printed, agreed between ranks */
 	int threads;
 	size_t align_bytes;
 	const char *library; /* "oneDNN 2.6.3" or "none" */
+	const char *isa;     /* instruction set that its kernels are picked by: "avx2"; bits depend on it, plans do not; "none" */
 	bool host_access;    /* the host, and so a channel of the host, may read and write device memory */
 };
 
@@ -328,7 +342,7 @@ struct dn_backend {
 	int (*bn_forward)(struct dn_stream *st, const struct dn_bn_desc *d, const void *x, const float *scale, const float *bias,
 			  const float *mean, const float *var, void *y);
 	/* dy is already times act'; dx may be dy itself (then acc = false); dx NULL = not wanted, dbias likewise. frozen: the
-	 * statistics were constants (rolling), so their gradient is none */
+	 * statistics were constants (rolling), so their gradient is none; then dscale may be NULL where dbias is, and x is not read */
 	int (*bn_backward)(struct dn_stream *st, const struct dn_bn_desc *d, bool frozen, const void *x, const float *mean,
 			   const float *var, const float *scale, const void *dy, void *dx, bool acc, float *dscale, float *dbias,
 			   bool acc_params);
@@ -446,7 +460,14 @@ struct dn_backend {
 	int (*sum_tree)(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc);
 	/* *count is overwritten */
 	int (*count_nonfinite)(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, int64_t *count);
+	/* *bad += elements that are not finite; then limit; *sum (may be NULL) += |x|^p of the finite ones, max is kept. x is
+	 * written with a limit only. */
+	int (*look)(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_look_desc *d, void *x,
+		    struct dn_exact *sum, int64_t *bad);
 };
+
+/** dn_exact_value() - the sum of words (whole numbers, perhaps of several sums added up), rounded in one fixed way */
+DN_EXPORT double dn_exact_value(const double word[DN_EXACT_WORDS], int p);
 
 struct dn_device {
 	const struct dn_backend *be;

@@ -1,6 +1,8 @@
 /* Shared by backend.c and the tables: the tables themselves, and checks of descriptions. */
 #ifndef DN_BACKEND_BACKEND_PRIV_H
 #define DN_BACKEND_BACKEND_PRIV_H
+#include <math.h>
+#include <string.h>
 #include "backend/backend.h"
 
 extern const struct dn_backend dn_backend_cpu, dn_backend_ref;
@@ -47,5 +49,36 @@ struct adam_factors {
 	float scale, rate, beta1, one_minus_beta1, beta2, one_minus_beta2, correct1, correct2, eps, decay, shrink;
 };
 struct adam_factors adam_factors(const struct dn_adam *o, const struct dn_numbers *num);
+
+/** exact_add() - @m * 2^@shift, m below 2^63, to a sum that exact_carry() has left less than 2^16 additions ago */
+static inline void exact_add(struct dn_exact *sum, uint64_t m, int shift)
+{
+	uint64_t low = (m & UINT32_MAX) << shift % 32, high = (m >> 32) << shift % 32, *word = sum->word + shift / 32;
+
+	word[0] += low & UINT32_MAX;
+	word[1] += (low >> 32) + (high & UINT32_MAX);
+	word[2] += high >> 32;
+}
+void exact_carry(struct dn_exact *sum);
+
+struct look_float {	     /* x = +-m * 2^(e - 150) */
+	uint32_t m, e, bits; /* e 1 to 254 of what is finite, else 255; bits of |x| */
+};
+/** look_float() - the parts of @x, which is bounded before */
+static inline struct look_float look_float(float *x, float limit)
+{
+	struct look_float f;
+
+	memcpy(&f.bits, x, sizeof(f.bits)); /* host memory: a register */
+	f.bits &= 0x7fffffff;
+	if (limit > 0 && f.bits < 0x7f800000 && fabsf(*x) > limit) {
+		*x = copysignf(limit, *x);
+		memcpy(&f.bits, &limit, sizeof(f.bits)); /* host memory: a register */
+	}
+	f.e = f.bits >> 23;
+	f.m = (f.bits & 0x7fffff) | (f.e ? 0x800000 : 0);
+	f.e += !f.e;
+	return f;
+}
 
 #endif

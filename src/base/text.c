@@ -289,3 +289,22 @@ void dn_human_bytes(double bytes, char *out, size_t cap)
 	else
 		snprintf(out, cap, "%.0f B", bytes);
 }
+
+char *dn_rank_path(const char *path, int rank, bool *mine)
+{
+	const char *at = strstr(path, "%r");
+	struct dn_buf b = { 0 };
+	int err = 0;
+
+	*mine = at || rank == 0;
+	for (; at && !err; at = strstr(path, "%r")) {
+		err = dn_buf_printf(&b, "%.*s%d", (int)(at - path), path, rank);
+		path = at + 2;
+	}
+	if (!err)
+		err = dn_buf_add(&b, path, strlen(path));
+	if (!err)
+		return b.s;
+	dn_buf_fini(&b);
+	return NULL;
+}

@@ -33,6 +33,9 @@ DN_EXPORT int dn_buf_add(struct dn_buf *b, const char *s, size_t n);
 DN_EXPORT int dn_buf_printf(struct dn_buf *b, const char *fmt, ...) DN_PRINTF(2, 3);
 DN_EXPORT void dn_buf_fini(struct dn_buf *b);
 
+/** dn_rank_path() - @path with @rank in place of each %r, NULL = no memory; *@mine: does this rank write it? Without %r, rank 0 */
+DN_EXPORT char *dn_rank_path(const char *path, int rank, bool *mine);
+
 DN_EXPORT bool dn_starts(const char *s, const char *prefix);
 DN_EXPORT bool dn_ends(const char *s, const char *suffix);
 /** dn_word_index() - which of the words of @list, "sgd, adam, adamw", is @word; -1: none */

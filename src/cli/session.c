@@ -33,6 +33,7 @@ static int open_device(struct session *s)
 	if (!be)
 		return -EINVAL;
 	s->env_threads = s->run.threads < 1 && dn_env_threads();
+	s->own_threads = s->run.threads < 1 && !s->env_threads;
 	if (s->run.threads < 1)
 		s->run.threads = dn_default_threads(s->run.group.ranks_on_host);
 	snprintf(text, sizeof(text), "%d", s->run.threads);
@@ -43,6 +44,29 @@ static int open_device(struct session *s)
 			return err;
 	}
 	return be->open(DN_CPU(s->run.threads), &s->run.dev);
+}
+
+/* of a launch by hand, whose ranks get in one another's way, or leave cores idle: what scripts/run-mpi.sh would have set */
+static void print_advice(const struct session *s, int usable, int present, bool quota)
+{
+	const int ranks = s->run.group.ranks_on_host, part = present / ranks > 1 ? present / ranks : 1;
+
+	if (ranks < 2 || quota)
+		return;
+	if (s->run.threads > 1 && s->run.threads * ranks > present)
+		fprintf(stderr,
+			"notice: %d ranks of %d threads on %d cores wait for one another: set -threads %d or OMP_NUM_THREADS=%d\n",
+			ranks, s->run.threads, present, part, part);
+	else if (s->run.threads > usable)
+		fprintf(stderr,
+			"notice: %d threads on the %d of %d cores that this rank is bound to wait for one another: start with "
+			"scripts/run-mpi.sh, or mpirun --map-by slot:PE=%d --bind-to core\n",
+			s->run.threads, usable, present, s->run.threads);
+	else if (usable < part && s->own_threads)
+		fprintf(stderr,
+			"notice: this rank is bound to %d of %d cores, its part would be %d: start with scripts/run-mpi.sh, or mpirun "
+			"--map-by slot:PE=%d --bind-to core -x OMP_NUM_THREADS=%d\n",
+			usable, present, part, part, part);
 }
 
 static void print_notices(const struct session *s)
@@ -62,6 +86,7 @@ static void print_notices(const struct session *s)
 	fprintf(stderr, "threads: %d a rank%s, %d rank%s (%d on this host), %d of %d cores usable%s\n", s->run.threads,
 		s->env_threads ? " (OMP_NUM_THREADS)" : "", s->run.group.world, s->run.group.world == 1 ? "" : "s",
 		s->run.group.ranks_on_host, usable, present, bound);
+	print_advice(s, usable, present, usable < affinity);
 }
 
 int session_start(struct session *s, struct dn_command *c, const char *cfg_path, bool train)
@@ -189,6 +214,9 @@ int session_ready(struct session *s, struct session_items *items)
 		s->agreed = s->run.group.world > 1 && dn_exit_status(err) != 3;
 		return err;
 	}
+	err = session_compare_isa(s);
+	if (err)
+		return err;
 	if (s->run.group.rank == 0) {
 		session_print_layers(stderr, s->net);
 		print_options(s);

@@ -16,6 +16,7 @@ struct session {
 	void *self;	  /* the plugin's */
 	bool started;	  /* its init has succeeded: exit is due */
 	bool env_threads; /* their number is OMP_NUM_THREADS's */
+	bool own_threads; /* nobody has said a number */
 	bool agreed;	  /* the error in hand is known to all ranks */
 	struct dn_run run;
 	struct dn_net *net;
@@ -33,6 +34,9 @@ int session_item_weights(const struct session *s, struct session_items *items, c
 void session_items_fini(struct session_items *s);
 /** session_items_collect() - what every verb compares: version, cfg, batch, back end, flags, the plugin's keys */
 int session_items_collect(struct session *s, struct session_items *items);
+
+/** session_compare_isa() - bits depend on the instruction set of the math: ranks that differ are a warning, with -strict an error */
+int session_compare_isa(struct session *s);
 
 int session_start(struct session *s, struct dn_command *c, const char *cfg_path, bool train);
 int session_agree(struct session *s, int err, const char *what);

@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/version.h"
 #include "cli/cli.h"
 #include "cli/session.h"
@@ -103,5 +105,56 @@ int session_items_collect(struct session *s, struct session_items *items)
 		err = dn_options_each(s->c->flags, item_flag, items);
 	if (!err && s->plugin.p)
 		err = dn_options_each(s->plugin_options, item_plugin, &p);
+	return err;
+}
+
+enum { WHO_TEXT = 128 }; /* of a rank: host, instruction set */
+
+/* the first that differs from rank 0 */
+static int judge_isa(const struct session *s, const char *all)
+{
+	const char *mine = all + WHO_TEXT / 2;
+	char text[640];
+
+	for (int r = 1; r < s->run.group.world; r++) {
+		const char *host = all + (size_t)WHO_TEXT * (size_t)r, *isa = host + WHO_TEXT / 2;
+
+		if (!strcmp(isa, mine))
+			continue;
+		snprintf(
+			text, sizeof(text),
+			"ranks differ in the instruction set of the math: rank 0 on %s has %s, rank %d on %s has %s; their bits may "
+			"differ (ONEDNN_MAX_CPU_ISA makes them alike)",
+			all, mine, r, host, isa);
+		if (dn_options_on(s->c->flags, "strict"))
+			return dn_fail(-EINVAL, "%s", text);
+		dn_warn("%s", text);
+		break;
+	}
+	return 0;
+}
+
+int session_compare_isa(struct session *s)
+{
+	const struct dn_group *g = &s->run.group;
+	char who[WHO_TEXT] = "", *all = NULL;
+	struct dn_facts facts;
+	size_t *sizes;
+	int err;
+
+	if (g->world == 1)
+		return 0;
+	s->run.dev->be->facts(s->run.dev, &facts);
+	if (gethostname(who, WHO_TEXT / 2 - 1)) /* long names are cut */
+		who[WHO_TEXT / 2 - 1] = '\0';
+	snprintf(who + WHO_TEXT / 2, WHO_TEXT / 2, "%s", facts.isa);
+	sizes = dn_calloc((size_t)g->world, sizeof(*sizes));
+	err = session_agree(s, sizes ? 0 : -ENOMEM, "instruction sets");
+	if (!err)
+		err = dn_group_gather(g, who, sizeof(who), &all, sizes);
+	if (!err)
+		err = session_agree(s, all ? judge_isa(s, all) : 0, "instruction sets");
+	dn_free(all);
+	dn_free(sizes);
 	return err;
 }

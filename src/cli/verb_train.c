@@ -63,6 +63,7 @@ struct training {
 	struct dn_loop *loop;
 	struct progress progress;
 	const struct dn_net_task *task; /* the net's */
+	struct dn_guards guards;
 	enum dn_shuffle shuffle;
 	const char *backup;
 	char base[256];
@@ -183,7 +184,7 @@ static int open_data(struct training *t, struct session_items *items)
 			value = t->backup;
 		err = dn_options_set(t->s.c->flags, key, value, "resolved");
 	}
-	return err || !t->s.plugin_options ? err : dn_options_each(t->s.plugin_options, settle_one, t);
+	return err;
 }
 
 /* Decoding and augmenting images is work for as many threads as compute; reading arrays is not. */
@@ -214,6 +215,7 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 		.shuffle = t->shuffle,
 		.loader_threads = loader_threads(t),
 		.force = dn_options_on(f, "force"),
+		.guards = t->guards,
 		.options = f,
 		.plugin_options = t->s.plugin_options,
 		.plugin = t->s.plugin.p ? t->s.plugin.p->name : NULL,
@@ -330,6 +332,13 @@ static int train(struct training *t, struct dn_command *c, bool classifier)
 		return err;
 	dn_base_name(t->cfg_path, t->base, sizeof(t->base));
 	opt.batch = dn_options_given(f, "batch") ? dn_options_int(f, "batch") : 0;
+	if (t->s.plugin_options)
+		err = dn_options_each(t->s.plugin_options, settle_one, t);
+	err = session_agree(&t->s, err, "settings");
+	if (err)
+		return err;
+	dn_guards_read(f, &t->guards);
+	opt.looks = dn_guards_look(&t->guards);
 	opt.subdivisions = dn_options_given(f, "subdivisions") ? dn_options_int(f, "subdivisions") : 0;
 	err = session_net(&t->s, &opt);
 	if (err)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "train/guard.h"
 
 #define COUNT_MAX 1e15
 
@@ -24,6 +25,20 @@ static int check_save_every(const char *value, const char *where)
 	}
 	return dn_fail(-EINVAL, "%.500s %.100s: wanted a number of updates, or minutes as in 10m", where, value);
 }
+
+#define CHECK_GUARD(key_, def_, arg_, help_) \
+	static int check_##key_(const char *value, const char *where) \
+	{ \
+		const char *wanted = dn_guard_wanted(#key_, value); \
+\
+		return wanted ? dn_fail(-EINVAL, "%.500s %.100s: %s", where, value, wanted) : 0; \
+	}
+DN_GUARD_KEYS(CHECK_GUARD)
+
+/* clang-format off */
+#define GUARD_FLAG(key_, def_, arg_, help_) \
+	{ .key = #key_, .type = DN_OPT_STRING, .def = (def_), .arg = (arg_), .check = check_##key_, .help = (help_) },
+/* clang-format on */
 
 static int check_device(const char *value, const char *where)
 {
@@ -78,7 +93,9 @@ const struct dn_option cli_net_flags[] = {
 	  .arg = "NAME",
 	  .help = "who computes: plain loops, or the tuned library" },
 	{ .key = "legacy-bn", .type = DN_OPT_SWITCH, .help = "batch normalisation by Darknet's CPU rule" },
-	{ .key = "strict", .type = DN_OPT_SWITCH, .help = "warnings about cfg and data files are errors" },
+	{ .key = "strict",
+	  .type = DN_OPT_SWITCH,
+	  .help = "warnings about cfg and data files, and about ranks whose instruction sets differ, are errors" },
 	{ .key = "device",
 	  .type = DN_OPT_STRING,
 	  .def = "cpu",
@@ -139,7 +156,7 @@ const struct dn_option cli_train_flags[] = {
 	{ .key = "log",
 	  .type = DN_OPT_STRING,
 	  .arg = "FILE",
-	  .help = "one JSON object a line: start, step, save, valid, end; -resume appends" },
+	  .help = "one JSON object a line: start, step, save, valid, end; -resume appends; with %r in its name a file a rank" },
 	{ .key = "valid",
 	  .type = DN_OPT_INT,
 	  .def = "0",
@@ -166,6 +183,9 @@ const struct dn_option cli_train_flags[] = {
 	  .arg = "0",
 	  .check = check_async,
 	  .help = "write checkpoints beside the training: 0 only in this version" },
+	/* clang-format off */
+	DN_GUARD_KEYS(GUARD_FLAG)
+	/* clang-format on */
 	{ .key = "resume",
 	  .type = DN_OPT_STRING,
 	  .arg = "DIR",

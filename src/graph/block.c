@@ -12,6 +12,9 @@ const struct dn_key_rule dn_block_keys[] = {
 	  .help = "unique, at most 63 characters, without / . and ," },
 	{ "recompute", DN_KEY_INT, "0", 0, 1,
 	  .help = "1: training keeps the block's input alone, and backward runs its forward again: less memory, the same results" },
+	{ "frozen", DN_KEY_INT, "0", 0, 1,
+	  .help = "1: the params of the block stay as they are, rolling statistics too; backward passes through it",
+	  .resume = DN_RESUME_ANY },
 	{ .key = NULL },
 };
 

@@ -46,7 +46,7 @@ struct net_shape { /* an input size that the net can run at; the current one's c
 };
 
 struct net_tail { /* offsets behind the arena, see memory.c */
-	size_t numbers, costs, count, input, truth;
+	size_t numbers, costs, count, looks, looks_end, input, truth;
 	int n_costs;
 };
 
@@ -55,6 +55,8 @@ struct net_priv {
 	struct net_tail tail;
 	double *costs;			 /* device: [n_costs] of the last forward, in layer order */
 	int64_t *count;			 /* device: a counter */
+	struct dn_exact *looks;		 /* device: with options.looks the sum, and [2][n_layers] counts of each block */
+	struct dn_exact *host_looks;	 /* alloc_host: the same */
 	float *input, *truth;		 /* device: copies of the pass's, where the host cannot reach device memory */
 	struct dn_numbers *host_numbers; /* alloc_host: [microbatches + 1] of each pass of an update, then of its step */
 	double *host_costs;		 /* alloc_host: [microbatches][n_costs], and one number more */

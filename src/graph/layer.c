@@ -467,7 +467,7 @@ int layer_build(struct dn_net *net, int index, struct dn_section *s)
 		err = share_count(l);
 	if (err)
 		return err;
-	for (int i = 0; i < l->n_inputs && !l->frozen; i++)
+	for (int i = 0; i < l->n_inputs; i++)
 		if (l->inputs_of[i].layer >= 0 && net->layers[l->inputs_of[i].layer].wants_delta)
 			l->wants_delta = true;
 	return 0;

@@ -72,7 +72,7 @@ struct dn_layer {
 	size_t workspace_add_bytes; /* and this where dn_layer_adds() */
 	enum dn_act act;
 	float lr_scale; /* learning_rate key, default 1 */
-	bool frozen;	/* at or before the last stopbackward=1 */
+	bool frozen;	/* at or before the last stopbackward=1, or in a [block] with frozen=1: its params stay */
 	bool stopbackward, dontload, dontloadscales, dontsave;
 	int64_t numload;	    /* 0 = all filters */
 	bool wants_delta;	    /* something at or before it learns: delta exists */

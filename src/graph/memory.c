@@ -149,7 +149,7 @@ static void add_buffer(const struct dn_net *net, struct net_memory *m, const str
 }
 
 /* NOTE(tail): behind the arena of the pass lies what outlives it: the numbers of the pass, the costs of its layers, a counter,
- * and, where the host cannot reach device memory, the input and the truth. @at (may be NULL): the places. */
+ * what is seen of gradients, and, where the host cannot reach device memory, the input and the truth. @at (may be NULL): the places. */
 size_t memory_tail(const struct dn_net *net, struct net_tail *at)
 {
 	struct net_tail none = { 0 }, *t = at ? at : &none;
@@ -166,7 +166,11 @@ size_t memory_tail(const struct dn_net *net, struct net_tail *at)
 	n += dn_up(sizeof(double) * (size_t)t->n_costs, DN_ALIGN);
 	t->count = n;
 	n += dn_up(sizeof(int64_t), DN_ALIGN);
-	t->input = t->truth = n;
+	t->looks = n;
+	if (net->opt.train && net->opt.looks)
+		n += sizeof(struct dn_exact) + 2 * sizeof(int64_t) * (size_t)net->n_layers;
+	t->looks_end = n;
+	t->input = t->truth = n = dn_up(n, DN_ALIGN);
 	if (f.host_access)
 		return n;
 	n += dn_up(sizeof(float) * (size_t)(net->local_batch * net->max_inputs), DN_ALIGN);
@@ -302,6 +306,9 @@ static int alloc_host(struct dn_net *net)
 		err = dn_mul_size(n_micro, sizeof(double) * (size_t)(priv->tail.n_costs + 1), &bytes);
 	if (!err)
 		err = be->alloc_host(net->dev, DN_MEM_HOST, bytes, (void **)&priv->host_costs);
+	bytes = priv->tail.looks_end - priv->tail.looks;
+	if (!err && bytes)
+		err = be->alloc_host(net->dev, DN_MEM_HOST, bytes, (void **)&priv->host_looks);
 	if (err)
 		return err;
 	priv->sent = dn_calloc(n_micro + 1, sizeof(*priv->sent));
@@ -349,6 +356,7 @@ int dn_net_alloc(struct dn_net *net)
 	net->numbers = (const struct dn_numbers *)(const void *)(tail + priv->tail.numbers);
 	priv->costs = (double *)(void *)(tail + priv->tail.costs);
 	priv->count = (int64_t *)(void *)(tail + priv->tail.count);
+	priv->looks = (struct dn_exact *)(void *)(tail + priv->tail.looks);
 	priv->input = (float *)(void *)(tail + priv->tail.input);
 	priv->truth = (float *)(void *)(tail + priv->tail.truth);
 	place_buffers(&priv->memory, net->layers, net->n_layers, net->arena, priv->costs);

@@ -60,6 +60,7 @@ int net_build_layers(struct dn_net *net)
 {
 	const int stop = ((struct net_priv *)net->priv)->stop;
 	struct dn_keyfile *f = net->cfg->file;
+	bool frozen = false; /* this block */
 	int n = 0;
 
 	net->layers = dn_calloc((size_t)net->n_layers, sizeof(*net->layers));
@@ -69,15 +70,22 @@ int net_build_layers(struct dn_net *net)
 		struct dn_section *s = &f->sections[i];
 		const struct dn_layer_ops *ops = is_block(s) ? NULL : dn_layer_find(s->name);
 		struct dn_layer *l = &net->layers[n];
+		int64_t v;
 		int err;
 
+		if (is_block(s)) {
+			err = dn_key_int(s, "frozen", &v);
+			if (err)
+				return err;
+			frozen = v;
+		}
 		if (!ops)
 			continue;
 		l->ops = ops;
 		l->net = net;
 		l->section = s;
 		l->index = n;
-		l->frozen = n <= stop;
+		l->frozen = n <= stop || frozen;
 		err = layer_build(net, n, s);
 		if (err)
 			return err;
@@ -244,6 +252,7 @@ void dn_net_destroy(struct dn_net *net)
 	if (net->workspace)
 		net->dev->be->free(net->dev, net->workspace);
 	if (priv) {
+		net->dev->be->free_host(net->dev, priv->host_looks);
 		net->dev->be->free_host(net->dev, priv->host_numbers);
 		net->dev->be->free_host(net->dev, priv->host_costs);
 		dn_free(priv->sent);
@@ -261,4 +270,18 @@ void dn_net_destroy(struct dn_net *net)
 		dn_free(priv);
 	}
 	dn_free(net);
+}
+
+const char *dn_time_name(enum dn_time t)
+{
+	static const char *const names[DN_TIMES] = {
+		[DN_TIME_FORWARD] = "forward",
+		[DN_TIME_GATHER_WAIT] = "gather_wait",
+		[DN_TIME_BACKWARD] = "backward",
+		[DN_TIME_REDUCE_WAIT] = "reduce_wait",
+		[DN_TIME_EXCHANGE_WAIT] = "exchange_wait",
+		[DN_TIME_OPTIMIZER] = "optimizer",
+	};
+
+	return names[t];
 }

@@ -61,6 +61,7 @@ struct dn_net_options {
 	bool grads_add;	     /* gradients of several microbatches may be added up where backward writes them */
 	bool legacy_bn;	     /* or [net] legacy_bn=1 */
 	bool sync_bn;	     /* training normalises with the statistics of all ranks' images, which the store's hook exchanges */
+	bool looks;	     /* training looks at gradients before it updates: see dn_net_look() */
 	uint64_t seed;
 	int n_keep; /* inference: other layers whose outputs must survive the pass */
 	const int *keep;
@@ -101,7 +102,9 @@ struct dn_net {
 
 	const struct dn_numbers *numbers; /* device memory: those of the pass or step that was queued last */
 	struct dn_store store;		  /* ops NULL until one is attached */
+	float loss_scale;		  /* what the gradients of the loss are multiplied by; 0 = 1 */
 	uint64_t values_version;	  /* +1 on every write of values; packed copies compare it */
+	bool no_compute;		  /* debugging: passes call the hooks and leave the layers out */
 	void *workspace;		  /* [workspace_bytes] */
 	void *arena;			  /* private */
 	void *priv;			  /* private */
@@ -174,6 +177,24 @@ DN_EXPORT int dn_net_input_wait(struct dn_net *net);
 DN_EXPORT void dn_net_drain(struct dn_net *net);
 /** dn_net_numbers() - queue the numbers of @u for the ops of its step */
 DN_EXPORT int dn_net_numbers(struct dn_net *net, const struct dn_update *u);
+struct dn_looked {		     /* at the gradients of a step, by this rank */
+	double word[DN_EXACT_WORDS]; /* of the sum of powers */
+	double max;		     /* largest |g| that is finite */
+	int before,
+		after; /* the first block of backward with a gradient that is not finite: of a microbatch, in the sum; -1 = none */
+};
+
+/** dn_net_look_begin() - options.looks: a step begins, nothing was seen */
+DN_EXPORT int dn_net_look_begin(struct dn_net *net);
+/** dn_net_look() - what a store says of @block's gradients @x: @sum: they are the step's, else a microbatch's; @counted: this
+ * rank counts them in the sum of powers */
+DN_EXPORT int dn_net_look(struct dn_net *net, const struct dn_look_desc *d, int block, bool sum, bool counted, int64_t n,
+			  float *x);
+/** dn_net_skip() - a step without update, in place of dn_net_update() */
+DN_EXPORT int dn_net_skip(struct dn_net *net);
+/** dn_net_looked() - what was seen since; waits for compute */
+DN_EXPORT int dn_net_looked(struct dn_net *net, struct dn_looked *out);
+
 /** dn_net_update() - one optimizer step: the numbers of @u to the device, then store->step; what the passes have left is then
  * what the next ones find */
 DN_EXPORT int dn_net_update(struct dn_net *net, const struct dn_update *u);

@@ -169,7 +169,7 @@ int dn_net_forward(struct dn_net *net, const struct dn_pass *pass)
 		struct dn_block *b = &net->blocks[i];
 
 		err = call(h->before_forward, net, b, pass);
-		for (int k = b->first; k <= b->last && !err; k++)
+		for (int k = b->first; k <= b->last && !err && !net->no_compute; k++)
 			err = net->layers[k].ops->forward(&net->layers[k], &dev);
 		if (!err)
 			err = call(h->after_forward, net, b, pass);
@@ -229,12 +229,86 @@ int dn_net_numbers(struct dn_net *net, const struct dn_update *u)
 		.seed = net->opt.seed,
 		.rate = u->rate,
 		.images = (double)u->images,
-		.factor = 1,
+		.factor = u->factor > 0 ? u->factor : 1,
 		.correct1 = 1 / (1 - pow(u->beta1, (double)u->step)),
 		.correct2 = 1 / (1 - pow(u->beta2, (double)u->step)),
 	};
 
 	return send_numbers(net, net->opt.train ? net->subdivisions : 1, &num);
+}
+
+int dn_net_skip(struct dn_net *net)
+{
+	return net->store.ops->skip(net->store.self, net);
+}
+
+/* --- looking at gradients --- */
+
+static size_t looks_bytes(const struct net_priv *priv)
+{
+	return priv->tail.looks_end - priv->tail.looks;
+}
+
+int dn_net_look_begin(struct dn_net *net)
+{
+	const struct net_priv *priv = net->priv;
+
+	if (!looks_bytes(priv))
+		return dn_fail(-EINVAL, "net: built without a place for what is seen of gradients");
+	return net->dev->be->zero(net->compute, priv->looks, looks_bytes(priv));
+}
+
+int dn_net_look(struct dn_net *net, const struct dn_look_desc *d, int block, bool sum, bool counted, int64_t n, float *x)
+{
+	const struct net_priv *priv = net->priv;
+	int64_t *bad = (int64_t *)(void *)(priv->looks + 1) + (sum ? net->n_layers : 0) + block;
+
+	if (!n)
+		return 0;
+	if (!net->dev->be->look)
+		return dn_fail(-ENOTSUP, "backend %s cannot look at gradients", net->dev->be->name);
+	return net->dev->be->look(net->compute, DN_F32, n, d, x, sum && counted ? priv->looks : NULL, bad);
+}
+
+int dn_net_looked(struct dn_net *net, struct dn_looked *out)
+{
+	const struct net_priv *priv = net->priv;
+	const struct dn_exact *sum = priv->host_looks;
+	const int64_t *bad = (const int64_t *)(const void *)(sum + 1);
+	float max;
+	int err = net->dev->be->copy(net->compute, priv->host_looks, priv->looks, looks_bytes(priv));
+
+	if (!err)
+		err = net->dev->be->stream_sync(net->compute);
+	if (err)
+		return err;
+	for (int k = 0; k < DN_EXACT_WORDS; k++)
+		out->word[k] = (double)sum->word[k];
+	memcpy(&max, &(uint32_t){ (uint32_t)sum->max }, sizeof(max)); /* host memory */
+	out->max = (double)max;
+	out->before = out->after = -1;
+	for (int i = 0; i < net->n_blocks; i++) {
+		out->before = bad[i] ? i : out->before;
+		out->after = bad[net->n_layers + i] ? i : out->after;
+	}
+	return 0;
+}
+
+/* The gradients with which backward begins are there since forward. */
+static int scale_losses(const struct dn_net *net)
+{
+	int err = 0;
+
+	if (!(net->loss_scale > 0))
+		return 0;
+	for (int i = 0; i < net->n_layers && !err; i++) {
+		const struct dn_layer *l = &net->layers[i];
+
+		if (l->seeds_delta && l->delta && l->wants_delta)
+			err = net->dev->be->axpby(net->compute, l->out.type, dn_tensor_count(&l->out), net->loss_scale, l->delta,
+						  0, l->delta);
+	}
+	return err;
 }
 
 int dn_net_update(struct dn_net *net, const struct dn_update *u)
@@ -307,15 +381,17 @@ int dn_net_backward(struct dn_net *net, const struct dn_pass *pass)
 		return dn_fail(-EINVAL, "net: backward after a forward pass that was not training");
 	if (!err)
 		err = to_device(net, pass, false, &dev);
+	if (!err)
+		err = scale_losses(net);
 	for (int i = net->n_blocks - 1; i >= first && !err; i--) {
 		struct dn_block *b = &net->blocks[i];
 
-		const bool twice = dn_block_recomputes(b);
+		const bool twice = dn_block_recomputes(b) && !net->no_compute;
 
 		err = call(h->before_backward, net, b, pass);
 		if (!err && twice)
 			err = forward_again(net, b, &dev);
-		for (int k = b->last; k >= b->first && !err; k--)
+		for (int k = b->last; k >= b->first && !err && !net->no_compute; k--)
 			if (net->layers[k].wants_delta)
 				err = backward_layer(&net->layers[k], &dev);
 		if (twice)

@@ -33,6 +33,7 @@ struct dn_update { /* one optimizer step */
 	double rate;	/* of the policy; a param's own rate is rate * lr_scale */
 	double momentum, decay;
 	double beta1, beta2, eps; /* of adam and adamw */
+	double factor;		  /* on the gradient; 0 = none, as 1 */
 };
 
 struct dn_traffic { /* per rank and step */
@@ -40,12 +41,36 @@ struct dn_traffic { /* per rank and step */
 	uint64_t planned_calls, counted_calls;
 };
 
+/* Where the time of a step goes, as the host of compute sees it. What is not in here: loading, losses, the log. */
+enum dn_time {
+	DN_TIME_FORWARD,
+	DN_TIME_GATHER_WAIT, /* compute waits for values, */
+	DN_TIME_BACKWARD,
+	DN_TIME_REDUCE_WAIT,   /* for sums of gradients, or for room for the next ones, */
+	DN_TIME_EXCHANGE_WAIT, /* for sums that layers ask for, and statistics */
+	DN_TIME_OPTIMIZER,
+	DN_TIMES
+};
+/** dn_time_name() - "forward", "gather_wait", ... */
+DN_EXPORT const char *dn_time_name(enum dn_time t);
+
+struct dn_store_block {		     /* what a block's collectives took so far, evaluations and all */
+	double gather_ms, reduce_ms; /* between begin and end on their queues */
+	double exposed_ms;	     /* of training steps: compute waited for them */
+	double held_ms;		     /* gathered, in its slot */
+	uint64_t gather_bytes, reduce_bytes, gather_calls, reduce_calls;
+	int64_t slot; /* -1 = none */
+};
+
 struct dn_store_report { /* this rank's */
 	size_t planned_bytes[DN_MEM_PLANNED];
-	int replicas;			  /* copies of values and states: as many ranks own each element */
-	struct dn_traffic gather, reduce; /* counted: of the last complete step */
-	double exposed_ms;		  /* time that compute waited in the last step */
-	uint64_t plan_hash;		  /* 0 without a plan */
+	int replicas;				      /* copies of values and states: as many ranks own each element */
+	struct dn_traffic gather, reduce;	      /* counted: of the last complete step */
+	double exposed_ms;			      /* time that compute waited in the last step */
+	uint64_t plan_hash;			      /* 0 without a plan */
+	double step_ms[DN_TIMES], total_ms[DN_TIMES]; /* of the last step, of all */
+	int n_blocks;				      /* 0: nobody looks at the clock, as above */
+	const struct dn_store_block *blocks;	      /* the store's; as they are now */
 };
 
 struct dn_store_ops {
@@ -74,6 +99,10 @@ struct dn_store_ops {
 	/* Values were written through each() or write(): caches of values are dropped. */
 	void (*touched)(void *self);
 	void (*report)(void *self, struct dn_store_report *out);
+	/* With net->opt.looks, before the step: waits for the gradients, dn_net_look() of all that this rank updates. */
+	int (*look)(void *self, struct dn_net *net, const struct dn_look_desc *d);
+	/* In place of the step: nothing is updated. */
+	int (*skip)(void *self, struct dn_net *net);
 	/* Also after a failed alloc. The net has aborted its compute stream; the store ends its own before it frees. */
 	void (*destroy)(void *self);
 };

@@ -23,7 +23,9 @@ struct dn_ckpt_state { /* what a run needs besides tensors */
 	char data_list[512]; /* path of the training data */
 	int64_t data_length;
 	uint64_t data_hash;
-	char shuffle[16]; /* how the data are ordered, where it is not by epoch; "": it is, or an older version did not say */
+	double loss_scale;  /* a dynamic one's; 0 = none, and: */
+	int64_t good_steps; /* since it changed */
+	char shuffle[16];   /* how the data are ordered, where it is not by epoch; "": it is, or an older version did not say */
 };
 
 /** dn_ckpt_bytes() - what this rank would write, and (rank-independent) the whole job */

@@ -110,6 +110,9 @@ int dn_ckpt_meta(struct dn_buf *out, const struct dn_ckpt_head *h, int n, const 
 		if (!err)
 			err = dn_json_text(out, h->state.shuffle);
 	}
+	if (!err && h->state.loss_scale > 0)
+		err = dn_buf_printf(out, ",\"loss_scale\":%.17g,\"good_steps\":%" PRId64, h->state.loss_scale,
+				    h->state.good_steps);
 	if (!err)
 		err = dn_buf_printf(out,
 				    ",\"world\":%d,\"mesh\":{\"replicas\":%d,\"shards\":%d},%s,\"check\":\"%016" PRIx64
@@ -276,6 +279,7 @@ static int parse_head(struct dn_ckpt *c, const cJSON *root)
 {
 	struct dn_ckpt_state *s = &c->head.state;
 	const cJSON *data = cJSON_GetObjectItemCaseSensitive(root, "data");
+	const cJSON *scale = cJSON_GetObjectItemCaseSensitive(root, "loss_scale");
 	const char *cfg = "", *optimizer = "", *list = "", *shuffle = "";
 	int64_t v;
 	int err;
@@ -307,6 +311,12 @@ static int parse_head(struct dn_ckpt *c, const cJSON *root)
 	c->head.legacy_bn = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "legacy_bn"));
 	if (!err)
 		err = parse_files(c, root);
+	if (!err && scale) {
+		s->loss_scale = cJSON_IsNumber(scale) ? scale->valuedouble : 0;
+		if (!(s->loss_scale >= 1) || !(s->loss_scale <= 0x1p100))
+			return bad_field(c, NULL, "loss_scale", "a number from 1 to 2^100");
+		err = get_int(c, NULL, root, "good_steps", 0, EXACT, &s->good_steps);
+	}
 	if (!err && cJSON_GetObjectItemCaseSensitive(root, "shuffle"))
 		err = get_text(c, NULL, root, "shuffle", &shuffle);
 	if (!err)

@@ -32,6 +32,7 @@
 #include "plugin/headers.h"
 #include "plugin/verb.h"
 #include "train/whole_store.h"
+#include "train/guard.h"
 #include "train/loop.h"
 #include "train/metric.h"
 #include "train/optim.h"

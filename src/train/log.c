@@ -1,4 +1,4 @@
-/* The JSON log of a training run: one object a line, written by rank 0, flushed each line. */
+/* The JSON log of a training run: one object a line, flushed each line. Rank 0's, or a file a rank. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -252,11 +252,13 @@ int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g,
 	if (!err && c->resume)
 		err = add_text(b, "resume", c->resume);
 	if (!err)
-		err = dn_buf_printf(b, ",\"params\":%" PRId64 ",\"world\":%d", net->n_trained, g->world);
+		err = dn_buf_printf(b, ",\"params\":%" PRId64 ",\"world\":%d,\"rank\":%d", net->n_trained, g->world, g->rank);
 	if (!err)
 		err = add_u64(b, "seed", c->seed);
 	if (!err)
 		err = add_text(b, "backend", facts.backend);
+	if (!err)
+		err = add_text(b, "isa", facts.isa);
 	if (!err)
 		err = dn_buf_printf(b, ",\"threads\":%d", facts.threads);
 	if (!err)
@@ -268,6 +270,18 @@ int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g,
 }
 
 /* --- while it runs --- */
+
+static int add_times(struct dn_buf *b, const double *ms)
+{
+	int err = dn_buf_printf(b, ",\"phases\":{");
+
+	for (int k = 0; k < DN_TIMES && !err; k++) {
+		err = dn_buf_printf(b, "%s\"%s_ms\":", k ? "," : "", dn_time_name((enum dn_time)k));
+		if (!err)
+			err = dn_json_number(b, ms[k]);
+	}
+	return err ? err : dn_buf_add(b, "}", 1);
+}
 
 int log_step(struct log *l, const struct dn_loop_step *s, const struct dn_store_report *report)
 {
@@ -288,13 +302,23 @@ int log_step(struct log *l, const struct dn_loop_step *s, const struct dn_store_
 		err = add_number(b, "seconds", s->seconds);
 	if (!err)
 		err = add_number(b, "load_seconds", s->load_seconds);
+	if (!err && s->grad_norm >= 0)
+		err = add_number(b, "grad_norm", s->grad_norm);
+	if (!err && s->loss_scale > 0)
+		err = add_number(b, "loss_scale", s->loss_scale);
+	if (!err && s->skipped)
+		err = dn_buf_printf(b, ",\"skipped\":true");
 	if (!err && report) {
 		err = add_u64(b, "sent_bytes", report->gather.counted_bytes + report->reduce.counted_bytes);
 		if (!err)
 			err = add_number(b, "exposed_ms", report->exposed_ms);
 		if (!err)
 			err = add_u64(b, "rss_bytes", dn_rss_bytes());
+		if (!err && report->n_blocks)
+			err = add_times(b, report->step_ms);
 	}
+	if (!err && s->seconds > 0)
+		err = add_number(b, "flops_per_second", s->flops / s->seconds);
 	return line_end(l, err);
 }
 
@@ -342,11 +366,48 @@ static int add_traffic(struct dn_buf *b, const char *name, const struct dn_traff
 			     name, t->planned_bytes, t->counted_bytes, t->planned_calls, t->counted_calls);
 }
 
-static int add_rank(struct dn_buf *b, int rank, const struct log_rank *r)
+static int add_block(struct dn_buf *b, const struct dn_block *of, const struct dn_store_block *x)
+{
+	int err = dn_buf_printf(b, "{\"name\":");
+
+	if (!err)
+		err = dn_json_text(b, of->name);
+	if (!err)
+		err = dn_buf_printf(b, ",\"slot\":%" PRId64, x->slot);
+	if (!err)
+		err = add_number(b, "held_ms", x->held_ms);
+	if (!err)
+		err = add_number(b, "exposed_ms", x->exposed_ms);
+	if (!err)
+		err = add_number(b, "gather_ms", x->gather_ms);
+	if (!err)
+		err = dn_buf_printf(b, ",\"gather_bytes\":%" PRIu64 ",\"gather_calls\":%" PRIu64, x->gather_bytes,
+				    x->gather_calls);
+	if (!err)
+		err = add_number(b, "reduce_ms", x->reduce_ms);
+	return err ? err
+		   : dn_buf_printf(b, ",\"reduce_bytes\":%" PRIu64 ",\"reduce_calls\":%" PRIu64 "}", x->reduce_bytes,
+				   x->reduce_calls);
+}
+
+static int add_blocks(struct dn_buf *b, const struct dn_net *net, const struct log_rank *r)
+{
+	const struct dn_store_block *blocks = (const struct dn_store_block *)(const void *)(r + 1);
+	int err = dn_buf_printf(b, ",\"blocks\":[");
+
+	for (int i = 0; i < (int)r->n_blocks && !err; i++) {
+		err = dn_buf_add(b, ",", i > 0);
+		if (!err)
+			err = add_block(b, &net->blocks[i], &blocks[i]);
+	}
+	return err ? err : dn_buf_add(b, "]", 1);
+}
+
+static int add_rank(struct dn_buf *b, const struct dn_net *net, int rank, bool first, const struct log_rank *r)
 {
 	int err;
 
-	err = dn_buf_printf(b, "%s{\"rank\":%d,\"regions\":[", rank ? "," : "", rank);
+	err = dn_buf_printf(b, "%s{\"rank\":%d,\"regions\":[", first ? "" : ",", rank);
 	for (int i = 0; i < DN_MEM_PLANNED && !err; i++)
 		err = dn_buf_printf(b, "%s{\"name\":\"%s\",\"planned_bytes\":%" PRIu64 ",\"measured_bytes\":%" PRIu64 "}",
 				    i ? "," : "", dn_region_name(i), r->planned_bytes[i], r->measured_bytes[i]);
@@ -358,10 +419,16 @@ static int add_rank(struct dn_buf *b, int rank, const struct log_rank *r)
 		err = add_traffic(b, "reduce", &r->reduce);
 	if (!err)
 		err = add_number(b, "exposed_ms", r->exposed_ms);
+	if (!err)
+		err = add_number(b, "load_seconds", r->load_seconds);
+	if (!err && r->n_blocks)
+		err = add_times(b, r->total_ms);
+	if (!err && r->n_blocks)
+		err = add_blocks(b, net, r);
 	return err ? err : dn_buf_add(b, "}", 1);
 }
 
-int log_end(struct log *l, const struct log_end *e)
+int log_end(struct log *l, const struct dn_net *net, const struct log_end *e)
 {
 	struct dn_buf *b = &l->line;
 	int err;
@@ -377,9 +444,12 @@ int log_end(struct log *l, const struct log_end *e)
 	if (!err)
 		err = add_u64(b, "peak_rss_bytes", e->peak_rss_bytes);
 	if (!err)
+		err = add_number(b, "flops_per_second", e->busy_seconds > 0 ? e->flops / e->busy_seconds : 0);
+	if (!err)
 		err = dn_buf_printf(b, ",\"ranks\":[");
-	for (int r = 0; r < e->world && !err; r++)
-		err = add_rank(b, r, &e->ranks[r]);
+	for (int r = 0; r < e->n_ranks && !err; r++)
+		err = add_rank(b, net, e->rank + r, r == 0,
+			       (const struct log_rank *)(const void *)(e->ranks + (size_t)r * e->rank_bytes));
 	if (!err)
 		err = dn_buf_add(b, "]", 1);
 	return line_end(l, err);

@@ -1,11 +1,11 @@
-/* The JSON log of a training run: one object a line, written by rank 0, flushed each line. */
+/* The JSON log of a training run: one object a line, flushed each line. Rank 0's, or a file a rank. */
 #ifndef DN_TRAIN_LOG_PRIV_H
 #define DN_TRAIN_LOG_PRIV_H
 #include "base/text.h"
 #include "train/loop.h"
 
 struct log {
-	FILE *f;	    /* NULL = no log on this rank */
+	FILE *f;	    /* NULL = no log on this rank: the other ones have one where its name has %r */
 	const char *path;   /* borrowed */
 	struct dn_buf line; /* reused: steps after the first allocate nothing */
 };
@@ -15,6 +15,8 @@ struct log_rank { /* one rank's account of a run, as it is sent to rank 0 */
 	uint64_t measured_bytes[DN_MEM_PLANNED];
 	struct dn_traffic gather, reduce;
 	double exposed_ms;
+	double total_ms[DN_TIMES], load_seconds;
+	int64_t n_blocks; /* of the dn_store_block behind it */
 };
 
 struct log_end {
@@ -22,8 +24,10 @@ struct log_end {
 	double seconds;
 	uint64_t allocs_after_first_step;
 	uint64_t peak_rss_bytes;
-	int world;
-	const struct log_rank *ranks; /* [world] */
+	double flops, busy_seconds; /* of all steps */
+	int rank, n_ranks;	    /* those there are: all of rank 0's, its own of another rank's */
+	const char *ranks;	    /* [n_ranks] log_rank, and its blocks, of */
+	size_t rank_bytes;	    /* each */
 };
 
 /** log_open() - @resumed, 0 = a new run: go on behind what a regular file holds of this run; a last line that was cut short goes.
@@ -38,5 +42,5 @@ int log_start(struct log *l, const struct dn_net *net, const struct dn_group *g,
 int log_step(struct log *l, const struct dn_loop_step *s, const struct dn_store_report *report);
 int log_save(struct log *l, const char *path, int64_t bytes, double seconds);
 int log_valid(struct log *l, const struct dn_loop_step *s, const struct dn_result *r);
-int log_end(struct log *l, const struct log_end *e);
+int log_end(struct log *l, const struct dn_net *net, const struct log_end *e);
 #endif

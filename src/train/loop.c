@@ -2,6 +2,7 @@
 #include "train/loop.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,20 @@
 #include "io/weights.h"
 #include "train/loop_priv.h"
 
-enum { SUM_LOSS, SUM_SAVE, SUM_BAD }; /* places in the step's one sum; from SUM_BAD on one for every rank */
+/* Places in the step's one sum; from SUM_BAD on one for every rank. Where gradients are looked at, behind them the words of the
+ * sum of powers, and for every rank its largest element, its first bad block + 1 in a microbatch, and in the sum. All of it adds up
+ * without rounding. */
+enum { SUM_LOSS, SUM_SAVE, SUM_BAD };
+
+static double *sum_words(const struct dn_loop *l)
+{
+	return l->sums + SUM_BAD + l->g.world;
+}
+
+static int n_sums(const struct dn_loop *l)
+{
+	return SUM_BAD + l->g.world + (l->net->opt.looks ? DN_EXACT_WORDS + 3 * l->g.world : 0);
+}
 
 bool loop_saves(const struct dn_loop *l)
 {
@@ -41,6 +55,7 @@ void dn_loop_destroy(struct dn_loop *l)
 	(void)log_close(&l->log, 0); /* a run that came to its end has closed it and looked at the result */
 	lock_drop(&l->lock);
 	dn_free(l->sums);
+	dn_free(l->rolling);
 	dn_free(l->backup);
 	dn_free(l->base);
 	dn_free(l->data_path);
@@ -69,8 +84,16 @@ static int own_texts(struct dn_loop *l, const struct dn_loop_config *c)
 		err = own_text(&l->base, c->base);
 	if (!err)
 		err = own_text(&l->data_path, c->data_path);
-	if (!err)
-		err = own_text(&l->log_path, c->log_path);
+	if (!err && c->log_path) {
+		bool mine;
+
+		l->log_path = dn_rank_path(c->log_path, l->g.rank, &mine);
+		err = l->log_path ? 0 : -ENOMEM;
+		if (!err && !mine) {
+			dn_free(l->log_path);
+			l->log_path = NULL;
+		}
+	}
 	if (!err)
 		err = own_text(&l->resume, c->resume);
 	if (!err)
@@ -247,12 +270,38 @@ static int prepare_files(struct dn_loop *l)
 	err = dn_group_agree(&l->g, check_space(l), "backup folder");
 	if (err)
 		return err;
-	if (l->log_path && l->g.rank == 0) {
+	if (l->log_path) {
 		err = log_open(&l->log, l->log_path, l->resume ? l->run : 0);
 		if (!err)
 			err = log_start(&l->log, l->net, &l->g, &l->c, l->run, dn_loop_batch_number(l));
 	}
 	return dn_group_agree(&l->g, err, "log");
+}
+
+static int make_guards(struct dn_loop *l)
+{
+	const struct dn_net *net = l->net;
+
+	if (net->opt.looks != dn_guards_look(&l->c.guards))
+		return dn_fail(-EINVAL, "training: the net was built %s a look at gradients, the guards are others",
+			       net->opt.looks ? "with" : "without");
+	l->scale = l->c.guards.loss_scale;
+	l->fault.rank = -1;
+	if (l->c.guards.nan != DN_NAN_SKIP)
+		return 0;
+	if (net->n_carries)
+		return dn_fail(-ENOTSUP, "nan=skip: %s has layers that remember earlier images, which cannot forget a bad step",
+			       net->cfg->file->path);
+	l->rolling = dn_calloc((size_t)net->n_buffers, sizeof(*l->rolling));
+	return l->rolling ? 0 : -ENOMEM;
+}
+
+/* Collective. A sum of few numbers takes less room than one of many: the room for most is taken before the first step. */
+static int widest_sum(struct dn_loop *l)
+{
+	for (int i = 0; i < n_sums(l); i++)
+		l->sums[i] = 1;
+	return l->net->opt.looks ? dn_group_sum(&l->g, l->sums, n_sums(l)) : 0;
 }
 
 int dn_loop_create(struct dn_loop **out, struct dn_net *net, struct dn_dataset *train, struct dn_dataset *valid,
@@ -282,10 +331,12 @@ int dn_loop_create(struct dn_loop **out, struct dn_net *net, struct dn_dataset *
 	if (!err)
 		err = loop_check_sizes(l);
 	if (!err) {
-		l->sums = dn_calloc((size_t)(SUM_BAD + g->world), sizeof(*l->sums));
-		err = l->sums ? 0 : -ENOMEM;
+		l->sums = dn_calloc((size_t)n_sums(l), sizeof(*l->sums));
+		err = l->sums ? make_guards(l) : -ENOMEM;
 	}
 	err = dn_group_agree(g, err, "training");
+	if (!err)
+		err = widest_sum(l);
 	if (!err)
 		err = prepare_files(l);
 	if (err) {
@@ -441,6 +492,10 @@ int dn_loop_resume(struct dn_loop *l, const char *path)
 	err = dn_group_agree(&l->g, err, "resuming");
 	if (!err) {
 		dn_loop_set_seen(l, dn_ckpt_state_of(c)->seen);
+		if (l->c.guards.dynamic && dn_ckpt_state_of(c)->loss_scale > 0) {
+			l->scale = dn_ckpt_state_of(c)->loss_scale;
+			l->good = dn_ckpt_state_of(c)->good_steps;
+		}
 		if (dn_ckpt_state_of(c)->run)
 			l->run = dn_ckpt_state_of(c)->run;
 	}
@@ -558,7 +613,7 @@ static int sum_step(struct dn_loop *l, double *loss, int *bad_rank)
 	if (l->sums[SUM_BAD + l->g.rank] != 0)
 		l->sums[SUM_LOSS] = 0;
 	l->sums[SUM_SAVE] = l->g.rank == 0 && time_to_save(l);
-	err = dn_group_sum(&l->g, l->sums, SUM_BAD + l->g.world);
+	err = dn_group_sum(&l->g, l->sums, n_sums(l));
 	if (err)
 		return err;
 	l->save_due = l->sums[SUM_SAVE] > 0;
@@ -572,22 +627,220 @@ static int sum_step(struct dn_loop *l, double *loss, int *bad_rank)
 	return 0;
 }
 
-static int update_values(struct dn_loop *l, const struct dn_update *u, int64_t *waited_ns, double *loss, int *bad_rank)
+/* --- guards --- */
+
+struct rolling {
+	float *at;
+	bool restore;
+};
+
+static int move_rolling(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
+{
+	struct rolling *r = arg;
+
+	if (r->restore)
+		memcpy(x, r->at, (size_t)n * sizeof(*x)); /* host memory */
+	else
+		memcpy(r->at, x, (size_t)n * sizeof(*x)); /* host memory */
+	r->at += n;
+	return 0;
+}
+
+/* What a forward that is not finite has taught is taken back with the step. */
+static int keep_rolling(struct dn_loop *l, bool restore)
+{
+	struct rolling r = { l->rolling, restore };
+	struct dn_net *net = l->net;
+	int err = 0;
+
+	for (int i = 0; i < net->n_params && l->rolling && !err; i++)
+		if (net->params[i]->role == DN_BUFFER && !net->params[i]->frozen)
+			err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, restore ? DN_WRITE : DN_READ,
+						   move_rolling, &r);
+	return err;
+}
+
+static int begin_guards(struct dn_loop *l)
+{
+	int err = keep_rolling(l, false);
+
+	l->net->loss_scale = (float)l->scale;
+	l->norm = -1;
+	l->skipped = false;
+	l->fault.rank = -1;
+	return err || !l->net->opt.looks ? err : dn_net_look_begin(l->net);
+}
+
+/* The sum of gradients is that of E images, times the scale. */
+static double grad_images(const struct dn_loop *l)
+{
+	return (double)l->net->batch * (l->scale > 0 ? l->scale : 1);
+}
+
+/* this rank's part of the sum */
+static int look(struct dn_loop *l)
+{
+	const struct dn_guards *c = &l->c.guards;
+	const double limit = c->clip_value * grad_images(l); /* no float is beyond the largest */
+	const struct dn_look_desc d = {
+		.p = c->clip_norm > 0 ? c->clip_p : 0,
+		.limit = limit < (double)FLT_MAX ? (float)limit : 0,
+	};
+	struct dn_net *net = l->net;
+	struct dn_looked seen;
+	double *words = sum_words(l), *of_rank = words + DN_EXACT_WORDS + l->g.rank;
+	int err = net->store.ops->look(net->store.self, net, &d);
+
+	if (!err)
+		err = dn_net_looked(net, &seen);
+	if (err)
+		return err;
+	memcpy(words, seen.word, sizeof(seen.word)); /* host memory */
+	of_rank[0] = seen.max;
+	of_rank[l->g.world] = seen.before + 1;
+	of_rank[2 * l->g.world] = seen.after + 1;
+	return 0;
+}
+
+/* The first block in backward, of the lowest rank, where some rank had it before reduction; else in the sum. */
+static void find_fault(struct dn_loop *l)
+{
+	const double *codes = sum_words(l) + DN_EXACT_WORDS + l->g.world;
+	int most = 0;
+
+	for (int k = 0; k < 2 && !most; k++, codes += l->g.world)
+		for (int r = 0; r < l->g.world; r++)
+			if ((int)codes[r] > most) {
+				most = (int)codes[r];
+				l->fault = (struct loop_fault){ .rank = r, .block = most - 1, .before = !k };
+			}
+}
+
+/* of the mean gradient, the same bits on all ranks, and for any number of them where gradients have the same */
+static double norm_of(const struct dn_loop *l)
+{
+	const double *words = sum_words(l), *max = words + DN_EXACT_WORDS;
+	double x = 0;
+
+	if (l->c.guards.clip_p == DN_CLIP_INF)
+		for (int r = 0; r < l->g.world; r++)
+			x = max[r] > x ? max[r] : x;
+	else
+		x = dn_exact_value(words, l->c.guards.clip_p);
+	return (l->c.guards.clip_p == 2 ? sqrt(x) : x) / grad_images(l);
+}
+
+/* What the update multiplies gradients by. */
+static double grad_factor(struct dn_loop *l)
+{
+	double factor = l->scale > 0 ? 1 / l->scale : 1, clip = l->c.guards.clip_norm;
+
+	if (!(clip > 0))
+		return factor;
+	l->norm = norm_of(l);
+	return clip / (l->norm + 1e-6) < 1 ? factor * (clip / (l->norm + 1e-6)) : factor;
+}
+
+static const char *fault_text(const struct dn_loop *l, int64_t step, char *out, size_t cap)
+{
+	const struct loop_fault *f = &l->fault;
+	int n = l->g.world > 1 ? snprintf(out, cap, "rank %d: ", f->rank) : 0;
+
+	n += snprintf(out + n, cap - (size_t)n, "step %" PRId64 ": ", step);
+	snprintf(out + n, cap - (size_t)n, "block %s: a gradient is not finite %s", l->net->blocks[f->block].name,
+		 f->before ? "before reduction" : "after reduction");
+	return out;
+}
+
+static void next_scale(struct dn_loop *l, bool bad)
+{
+	double was = l->scale;
+
+	if (!l->c.guards.dynamic)
+		return;
+	l->good = bad ? 0 : l->good + 1;
+	if (bad && was > 1)
+		l->scale = was / 2;
+	else if (l->good == DN_LOSS_SCALE_GOOD) {
+		l->scale = was * 2 <= 0x1p100 ? was * 2 : was;
+		l->good = 0;
+	}
+	if (l->g.rank == 0 && (l->scale < was || l->scale > was))
+		dn_log("train", DN_LOG_INFO, "loss scale %g, was %g", l->scale, was);
+}
+
+/* a gradient that is too large for the scale is the scale's fault, at 1 the net's */
+static bool skips(const struct dn_loop *l, bool bad_loss)
+{
+	return l->c.guards.nan == DN_NAN_SKIP || (!bad_loss && l->c.guards.dynamic && l->scale > 1);
+}
+
+static int skip_update(struct dn_loop *l, int64_t step, int bad_rank)
+{
+	char text[DN_BLOCK_NAME_MAX + 128];
+	int err = dn_net_skip(l->net);
+
+	if (!err)
+		err = keep_rolling(l, true);
+	l->skipped = true;
+	if (l->g.rank == 0 && bad_rank >= 0)
+		dn_warn("rank %d: step %" PRId64 ": its loss is not finite", bad_rank, step);
+	if (l->g.rank == 0 && l->fault.rank >= 0)
+		dn_warn("%s", fault_text(l, step, text, sizeof(text)));
+	if (l->g.rank == 0)
+		dn_warn("step %" PRId64 ": updates nothing", step);
+	return err;
+}
+
+/* All ranks know the same of the step. *bad_rank >= 0 afterwards: it ends the run. */
+static int end_step(struct dn_loop *l, struct dn_update *u, int *bad_rank)
+{
+	const bool bad_loss = *bad_rank >= 0;
+	bool bad = bad_loss, stops;
+	char text[DN_BLOCK_NAME_MAX + 128];
+	int err = 0;
+
+	if (l->net->opt.looks) {
+		find_fault(l);
+		bad |= l->fault.rank >= 0;
+	}
+	stops = bad && !skips(l, bad_loss) && l->c.guards.nan != DN_NAN_CONTINUE;
+	if (stops) {
+		*bad_rank = bad_loss ? *bad_rank : l->fault.rank;
+		return 0;
+	}
+	u->factor = grad_factor(l);
+	if (bad && skips(l, bad_loss)) {
+		l->norm = -1;
+		err = skip_update(l, u->step, *bad_rank);
+	} else {
+		if (bad && l->fault.rank >= 0 && l->g.rank == 0)
+			dn_warn("%s", fault_text(l, u->step, text, sizeof(text)));
+		err = dn_net_update(l->net, u);
+	}
+	*bad_rank = -1;
+	next_scale(l, bad);
+	return err;
+}
+
+static int update_values(struct dn_loop *l, struct dn_update *u, int64_t *waited_ns, double *loss, int *bad_rank)
 {
 	struct dn_net *net = l->net;
-	int err;
+	int err = 0;
 
-	memset(l->sums, 0, (size_t)(SUM_BAD + l->g.world) * sizeof(*l->sums)); /* host memory */
-	err = net->store.ops->begin(net->store.self, net, u->step);
+	memset(l->sums, 0, (size_t)n_sums(l) * sizeof(*l->sums)); /* host memory */
+	err = begin_guards(l);
+	if (!err)
+		err = net->store.ops->begin(net->store.self, net, u->step);
 	for (int64_t m = 0; m < net->subdivisions && !err; m++)
 		err = run_microbatch(l, u->step, m, waited_ns);
 	if (!err)
 		err = read_losses(l);
+	if (!err && net->opt.looks)
+		err = look(l);
 	if (!err)
 		err = sum_step(l, loss, bad_rank);
-	if (!err && *bad_rank < 0)
-		err = dn_net_update(net, u);
-	return err;
+	return err ? err : end_step(l, u, bad_rank);
 }
 
 int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
@@ -608,7 +861,7 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 	};
 	int64_t start = dn_now_ns(), waited = 0;
 	uint64_t allocs = dn_mem_n_allocs();
-	double loss = 0;
+	double loss = 0, scale = l->scale;
 	int err = 0;
 
 	if (!l->loader)
@@ -619,7 +872,8 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 		return err;
 	if (l->n_steps > 0)
 		l->allocs += dn_mem_n_allocs() - allocs;
-	l->avg = l->n_steps > 0 ? .9 * l->avg + .1 * loss : loss;
+	if (!l->skipped || isfinite(loss))
+		l->avg = l->n_steps > 0 ? .9 * l->avg + .1 * loss : loss;
 	l->n_steps++;
 	l->seen = seen;
 	*out = (struct dn_loop_step){
@@ -631,7 +885,14 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 		.seconds = (double)(dn_now_ns() - start - waited) * 1e-9,
 		.epoch = (double)seen / (double)l->train->n,
 		.load_seconds = (double)waited * 1e-9,
+		.grad_norm = l->norm,
+		.loss_scale = scale,
+		.skipped = l->skipped,
+		.flops = 3.0 * (double)net->flops * (double)net->batch,
 	};
+	l->flops += out->flops;
+	l->busy_seconds += out->seconds;
+	l->load_seconds += out->load_seconds;
 	return 0;
 }
 
@@ -681,8 +942,12 @@ int loop_bad(struct dn_loop *l, const struct dn_loop_step *s, int bad_rank)
 {
 	const char *kind = isnan(s->loss) ? "nan" : "inf";
 	const char *name;
-	int block = 0;
-	int err = bad_block(l, s->step, (int64_t)(l->sums[SUM_BAD + bad_rank] / 2) - 1, bad_rank, &block);
+	char text[DN_BLOCK_NAME_MAX + 128];
+	int block = 0, err;
+
+	if (l->sums[SUM_BAD + bad_rank] == 0)
+		return dn_fail(-EDOM, "%s", fault_text(l, s->step, text, sizeof(text)));
+	err = bad_block(l, s->step, (int64_t)(l->sums[SUM_BAD + bad_rank] / 2) - 1, bad_rank, &block);
 
 	if (err)
 		return err;

@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "graph/net.h"
+#include "train/guard.h"
 #include "train/task.h"
 #ifdef __cplusplus
 extern "C" {
@@ -25,6 +26,10 @@ struct dn_loop_step { /* one update, same on all ranks */
 	double seconds;	     /* without load_seconds, as Darknet counts it */
 	double epoch;	     /* seen / N */
 	double load_seconds; /* waiting for data */
+	double grad_norm;    /* of the mean gradient, before clip_norm; negative: not taken */
+	double loss_scale;   /* of this step, 0 = none */
+	bool skipped;	     /* updated nothing */
+	double flops;	     /* three times those of the forward pass */
 };
 
 struct dn_loop_events { /* called on every rank; NULL = not interested */
@@ -48,6 +53,7 @@ struct dn_loop_config {
 	uint64_t seed;
 	enum dn_shuffle shuffle;
 	int loader_threads;
+	struct dn_guards guards;		 /* net->opt.looks must be dn_guards_look() of them */
 	bool force;				 /* -force: resume over a difference */
 	const struct dn_options *options;	 /* printed in the log's start event; may be NULL */
 	const struct dn_options *plugin_options; /* as PLUGIN.KEY; may be NULL */

@@ -23,9 +23,19 @@ struct dn_loop {
 	struct log log;
 	uint64_t seen;
 	double avg;
-	int64_t n_steps; /* updates made by this loop */
-	uint64_t allocs; /* inside updates after the first */
-	double *sums;	 /* [2 + world]: loss, time to save, rank r's first bad block (loop.c) */
+	int64_t n_steps;			  /* updates made by this loop */
+	double flops, busy_seconds, load_seconds; /* of all of them */
+	uint64_t allocs;			  /* inside updates after the first */
+	double *sums; /* loss, time to save, rank r's first bad microbatch; with guards more (loop.c) */
+	double scale; /* of the loss, 0 = none */
+	int64_t good; /* steps since it changed */
+	double norm;  /* of the step under way; likewise: */
+	bool skipped;
+	struct loop_fault {	 /* a gradient that is not finite */
+		int rank, block; /* rank -1 = none */
+		bool before;	 /* this rank's own, before reduction */
+	} fault;
+	float *rolling; /* nan=skip: rolling statistics as they were before the step */
 	int64_t last_save_ns;
 	int64_t saved_step; /* of the last checkpoint of this run, 0 = none */
 	bool save_due;	    /* by time; agreed with the step's sum */

@@ -51,6 +51,8 @@ static int save_ckpt(struct dn_loop *l)
 		.subdivisions = l->net->subdivisions,
 		.data_length = l->train->n,
 		.data_hash = l->train->hash,
+		.loss_scale = l->c.guards.dynamic ? l->scale : 0,
+		.good_steps = l->c.guards.dynamic ? l->good : 0,
 	};
 	char path[LOOP_PATH_MAX];
 	int64_t start = dn_now_ns(), bytes = 0;
@@ -153,12 +155,12 @@ static int final_files(struct dn_loop *l)
 	return err;
 }
 
-static void account(const struct dn_loop *l, struct log_rank *r)
+/* @blocks: [n_blocks] behind it */
+static void account(const struct dn_loop *l, const struct dn_store_report *of, struct log_rank *r, struct dn_store_block *blocks)
 {
-	struct dn_store_report report;
+	const struct dn_store_report report = *of;
 
 	memset(r, 0, sizeof(*r));
-	l->net->store.ops->report(l->net->store.self, &report);
 	for (int i = 0; i < DN_MEM_PLANNED; i++) {
 		struct dn_mem_stats m;
 
@@ -169,6 +171,12 @@ static void account(const struct dn_loop *l, struct log_rank *r)
 	r->gather = report.gather;
 	r->reduce = report.reduce;
 	r->exposed_ms = report.exposed_ms;
+	r->load_seconds = l->load_seconds;
+	r->n_blocks = report.n_blocks;
+	for (int i = 0; i < DN_TIMES; i++)
+		r->total_ms[i] = report.total_ms[i];
+	for (int i = 0; i < report.n_blocks; i++)
+		blocks[i] = report.blocks[i];
 }
 
 /* Collective. */
@@ -178,28 +186,40 @@ static int end_log(struct dn_loop *l, double seconds)
 		.steps = l->n_steps,
 		.seconds = seconds,
 		.peak_rss_bytes = dn_peak_rss_bytes(),
-		.world = l->g.world,
+		.n_ranks = l->g.world,
+		.flops = l->flops,
+		.busy_seconds = l->busy_seconds,
 	};
 	double allocs = (double)l->allocs;
-	struct log_rank mine;
-	size_t *sizes;
-	char *all = NULL;
+	struct dn_store_report report;
+	size_t *sizes, bytes;
+	char *all = NULL, *mine;
 	int err;
 
+	l->net->store.ops->report(l->net->store.self, &report);
+	bytes = sizeof(struct log_rank) + (size_t)report.n_blocks * sizeof(struct dn_store_block);
 	sizes = dn_calloc((size_t)l->g.world, sizeof(*sizes));
-	err = dn_group_agree(&l->g, sizes ? 0 : -ENOMEM, "log");
+	mine = dn_zalloc(bytes);
+	err = dn_group_agree(&l->g, sizes && mine ? 0 : -ENOMEM, "log");
 	if (!err)
 		err = dn_group_sum(&l->g, &allocs, 1);
 	if (!err) {
-		account(l, &mine);
-		err = dn_group_gather(&l->g, &mine, sizeof(mine), &all, sizes);
+		account(l, &report, (struct log_rank *)(void *)mine,
+			(struct dn_store_block *)(void *)(mine + sizeof(struct log_rank)));
+		err = dn_group_gather(&l->g, mine, bytes, &all, sizes);
 	}
-	if (!err && l->g.rank == 0) {
+	if (!err) {
 		e.allocs_after_first_step = (uint64_t)allocs;
-		e.ranks = (const struct log_rank *)(const void *)all;
-		err = log_end(&l->log, &e);
+		e.ranks = all ? all : mine;
+		e.rank_bytes = bytes;
+		if (!all) {
+			e.rank = l->g.rank;
+			e.n_ranks = 1;
+		}
+		err = log_end(&l->log, l->net, &e);
 		err = log_close(&l->log, err);
 	}
+	dn_free(mine);
 	dn_free(all);
 	dn_free(sizes);
 	return dn_group_agree(&l->g, err, "log");

@@ -325,9 +325,16 @@ static int whole_after_backward(void *self, struct dn_block *b, const struct dn_
 	struct dn_net *net = s->net;
 	int first, n, err;
 
+	n = dn_block_params(b, &first);
+	for (int k = first; k < first + n && net->opt.looks; k++) {
+		err = net->params[k]->grad ? dn_net_look(net, &(struct dn_look_desc){ 0 }, b->index, false, false,
+							 net->params[k]->n, net->params[k]->grad)
+					   : 0;
+		if (err)
+			return err;
+	}
 	if (!s->slots)
 		return 0;
-	n = dn_block_params(b, &first);
 	for (int k = first; k < first + n; k++) {
 		const struct dn_param *p = net->params[k];
 		float *acc = s->params[k].acc;
@@ -377,6 +384,25 @@ static int whole_step(void *self, struct dn_net *net, const struct dn_update *u)
 	return err ? err : s->be->stream_sync(net->compute);
 }
 
+static int whole_look(void *self, struct dn_net *net, const struct dn_look_desc *d)
+{
+	struct whole *s = self;
+	int err = 0;
+
+	for (int i = 0; i < net->n_params && !err; i++) {
+		const struct dn_param *p = net->params[i];
+
+		if (s->params[i].acc)
+			err = dn_net_look(net, d, p->block->index, true, whole_writes(self, p, DN_GRAD), p->n, s->params[i].acc);
+	}
+	return err;
+}
+
+static int whole_skip(void *self, struct dn_net *net)
+{
+	return 0;
+}
+
 static void whole_report(void *self, struct dn_store_report *out)
 {
 	struct whole *s = self;
@@ -399,6 +425,8 @@ static const struct dn_store_ops whole_ops = {
 	.step = whole_step,
 	.touched = whole_touched,
 	.report = whole_report,
+	.look = whole_look,
+	.skip = whole_skip,
 	.destroy = whole_destroy,
 };
 

@@ -130,6 +130,12 @@ case('Training', '-log', train + small, 'new.log')
 case('Training', '-valid', train + small, '2', says='Validation after 2')
 case('Training', '-save_every', train + small, '2')
 case('Training', '-keep', train + small + ['-save_every', '1'], '1')
+case('Training', '-clip_norm', train + small, '.01')
+case('Training', '-clip_p', train + small + ['-clip_norm', '.01'], '1')
+case('Training', '-clip_value', train + small, '.001')
+case('Training', '-loss_scale', train + small, '3')
+# what each does is in tests/mpi/test_guards.sh
+case('Training', '-nan', train + small, 'off', status=1, says='-nan off: wanted loss, stop, skip or continue')
 case('Training', '-async', train + small, '1', status=1, says='-async 1: ')
 first = train + small + ['-save_every', '2']
 case('Training', '-resume', train + small, 'b/t.ckpt/2', before=[first], says=r'\n3, ')

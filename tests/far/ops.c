@@ -13,12 +13,12 @@ enum kind { VALUE, TENSOR, OBJECT, DESCRIPTOR };
 /* clang-format off */
 #define KIND(x) _Generic((x), \
 	void *: TENSOR, const void *: TENSOR, float *: TENSOR, const float *: TENSOR, double *: TENSOR, int32_t *: TENSOR, \
-	const int32_t *: TENSOR, int64_t *: TENSOR, const struct dn_numbers *: TENSOR, \
+	const int32_t *: TENSOR, int64_t *: TENSOR, struct dn_exact *: TENSOR, const struct dn_numbers *: TENSOR, \
 	struct dn_conv *: OBJECT, const struct dn_softmax *: OBJECT, \
 	const struct dn_adam *: DESCRIPTOR, const struct dn_bn_desc *: DESCRIPTOR, const struct dn_conv_desc *: DESCRIPTOR, \
 	const struct dn_crop_desc *: DESCRIPTOR, const struct dn_dropout_key *: DESCRIPTOR, \
 	const struct dn_gemm_desc *: DESCRIPTOR, const struct dn_lrn_desc *: DESCRIPTOR, \
-	const struct dn_pool_desc *: DESCRIPTOR, const struct dn_reorg_desc *: DESCRIPTOR, \
+	const struct dn_look_desc *: DESCRIPTOR, const struct dn_pool_desc *: DESCRIPTOR, const struct dn_reorg_desc *: DESCRIPTOR, \
 	const struct dn_scale_desc *: DESCRIPTOR, const struct dn_sgd *: DESCRIPTOR, \
 	const struct dn_shortcut_desc *: DESCRIPTOR, const struct dn_tensor *: DESCRIPTOR, \
 	bool: VALUE, float: VALUE, int64_t: VALUE, enum dn_act: VALUE, enum dn_cost: VALUE, enum dn_type: VALUE)
@@ -27,7 +27,7 @@ enum kind { VALUE, TENSOR, OBJECT, DESCRIPTOR };
 	const struct dn_conv_desc *: sizeof(struct dn_conv_desc), const struct dn_crop_desc *: sizeof(struct dn_crop_desc), \
 	const struct dn_dropout_key *: sizeof(struct dn_dropout_key), \
 	const struct dn_gemm_desc *: sizeof(struct dn_gemm_desc), const struct dn_lrn_desc *: sizeof(struct dn_lrn_desc), \
-	const struct dn_pool_desc *: sizeof(struct dn_pool_desc), \
+	const struct dn_look_desc *: sizeof(struct dn_look_desc), const struct dn_pool_desc *: sizeof(struct dn_pool_desc), \
 	const struct dn_reorg_desc *: sizeof(struct dn_reorg_desc), \
 	const struct dn_scale_desc *: sizeof(struct dn_scale_desc), const struct dn_sgd *: sizeof(struct dn_sgd), \
 	const struct dn_shortcut_desc *: sizeof(struct dn_shortcut_desc), \
@@ -195,6 +195,8 @@ OP(sgd, (enum dn_type, type), (int64_t, n), (const struct dn_sgd *, o), (const s
 OP(adam, (enum dn_type, type), (int64_t, n), (const struct dn_adam *, o), (const struct dn_numbers *, num), (float *, w),
    (float *, m), (float *, v), (const void *, g))
 OP(count_nonfinite, (enum dn_type, type), (int64_t, n), (const void *, x), (int64_t *, count))
+OP(look, (enum dn_type, type), (int64_t, n), (const struct dn_look_desc *, d), (void *, x), (struct dn_exact *, sum),
+   (int64_t *, bad))
 
 /* --- those whose arguments are more than that --- */
 
@@ -383,6 +385,7 @@ void far_ops(struct dn_backend *be)
 	be->adam = far_adam;
 	be->sum_tree = far_sum_tree;
 	be->count_nonfinite = far_count_nonfinite;
+	be->look = far_look;
 	be->conv_destroy = far_conv_destroy;
 	be->softmax_destroy = far_softmax_destroy;
 }

@@ -63,6 +63,8 @@ static inline int planned_make(struct planned *p, const char *text, int world, b
 	int err = planned_net(p, text, world, train, 1);
 
 	if (!err)
+		p->net->opt.looks = o->looks; /* whose bytes in the net no plan here is asked for */
+	if (!err)
 		err = fsdp_blocks_apply(p->net, o);
 	if (!err)
 		err = fsdp_plan_build(&p->plan, p->net, o, world);

@@ -294,7 +294,26 @@ static void who_has_said_why_it_leaves_is_named_last(void)
 		fsdp_board_close(b[r]);
 }
 
+static void a_group_that_leaves_its_host_is_named(void)
+{
+	const struct fsdp_home homes[] = { { 0, "a" }, { 0, "a" }, { 2, "b" }, { 2, "b" }, { 2, "b" }, { 5, "c" } };
+	const struct fsdp_home turns[] = { { 0, "a" }, { 1, "b" }, { 0, "a" }, { 1, "b" } };
+	char out[200] = "";
+
+	CU_ASSERT_FALSE(fsdp_host_split(NULL, 6, 2, out, sizeof(out)));
+	CU_ASSERT_FALSE(fsdp_host_split(homes, 6, 1, out, sizeof(out)));
+	CU_ASSERT_FALSE(fsdp_host_split(homes, 4, 2, out, sizeof(out)));
+	CHECK_STR(out, "");
+	CU_ASSERT_TRUE(fsdp_host_split(homes, 6, 2, out, sizeof(out)));
+	CHECK_STR(out, "ranks 4 to 5 (b, c)");
+	CU_ASSERT_TRUE(fsdp_host_split(homes, 6, 3, out, sizeof(out)));
+	CHECK_STR(out, "ranks 0 to 2 (a, b)");
+	CU_ASSERT_TRUE(fsdp_host_split(turns, 4, 2, out, sizeof(out)));
+	CHECK_STR(out, "ranks 0 to 1 (a, b)");
+}
+
 static const struct check_case cases[] = {
+	{ "a_group_that_leaves_its_host_is_named", a_group_that_leaves_its_host_is_named },
 	{ "a_killed_rank_is_told_of_once_with_both_places", a_killed_rank_is_told_of_once_with_both_places },
 	{ "of_two_killed_ranks_the_third_one_tells", of_two_killed_ranks_the_third_one_tells },
 	{ "a_rank_that_says_that_it_leaves_is_not_told_of", a_rank_that_says_that_it_leaves_is_not_told_of },

@@ -688,7 +688,7 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 	CHECK_FAILS(resolve("accumulate", "sync", NULL, NULL, &o), -EINVAL,
 		    "supports sharded, no_sync, no_sync_keep, hybrid_last");
 	CHECK_FAILS(resolve("reduction", "library", NULL, NULL, &o), -EINVAL, "supports tree");
-	CHECK_FAILS(resolve("nan", "skip", NULL, NULL, &o), -EINVAL, "supports stop");
+	CHECK_FAILS(resolve("nan", "off", NULL, NULL, &o), -EINVAL, "a.cfg:7: nan=off: wanted loss, stop, skip");
 	CHECK_FAILS(resolve("batch_norm", "global", NULL, NULL, &o), -EINVAL, "supports local, sync");
 	CHECK_FAILS(resolve("recompute", "a,,b", NULL, NULL, &o), -EINVAL, "a.cfg:7: recompute=a,,b: wanted none, all, or names");
 	CHECK_FAILS(resolve("recompute", "", NULL, NULL, &o), -EINVAL, "wanted none, all, or names");
@@ -702,7 +702,11 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 		    "a.cfg:7: wire=bf16: not in this version, which supports fp32");
 	CHECK_FAILS(resolve("reduce", "fp64", NULL, NULL, &o), -EINVAL,
 		    "a.cfg:7: reduce=fp64: unknown; this version supports fp32");
-	CHECK_FAILS(resolve("clip_norm", "1", NULL, NULL, &o), -ENOENT, "unknown key clip_norm");
+	CHECK_OK(resolve("nan", "loss", "clip_p", "inf", &o));
+	CU_ASSERT(!o.looks);
+	CHECK_OK(resolve("clip_norm", "1", NULL, NULL, &o));
+	CU_ASSERT(o.looks);
+	CHECK_FAILS(resolve("clip", "1", NULL, NULL, &o), -ENOENT, "unknown key clip;");
 	CHECK_FAILS(resolve("save_every", "10x", NULL, NULL, &o), -EINVAL, "minutes");
 	CHECK_OK(resolve("save_every", "10m", "keep", "0", &o));
 	CHECK_FAILS(resolve("blocks", "size:0", NULL, NULL, &o), -EINVAL, "above 0");

@@ -19,6 +19,11 @@ static const char *const texts[] = {
 	/* everything is frozen */
 	NET_HEAD("1") "inputs=5\n" CONNECTED("7")
 		CONNECTED("4") "[connected]\noutput=3\nactivation=leaky\nstopbackward=1\n" SOFTMAX,
+	/* T20: frozen between, with statistics, and at both ends */
+	NET_HEAD("2") "inputs=5\n[block]\n" CONNECTED_BN("7") "[block]\nfrozen=1\n" CONNECTED_BN("4") "[block]\n" CONNECTED_BN(
+		"6") "[block]\nfrozen=1\n" CONNECTED("5") "[block]\n" CONNECTED("3") SOFTMAX,
+	NET_HEAD("1") "inputs=5\n[block]\nfrozen=1\n" CONNECTED_BN("7") "[block]\n" CONNECTED(
+		"4") "[block]\nfrozen=1\n" CONNECTED_BN("6") "[block]\nfrozen=1\n" CONNECTED("3") SOFTMAX,
 	/* blocks without params, at the start, inside and at the end */
 	NET_HEAD(
 		"2") "height=6\nwidth=6\nchannels=2\n[block]\n[maxpool]\nsize=2\nstride=2\n[block]\n[convolutional]\nfilters=3\nsize=3\n"
@@ -123,7 +128,8 @@ static unsigned draw(unsigned *state, unsigned n)
 	return (*state >> 16) % n;
 }
 
-static void random_plans_are_clean_and_have_no_wait_too_many(void)
+/* @marks: every layer's block says whether it is frozen, else those up to one layer are, or none */
+static void check_random_plans(bool marks)
 {
 	unsigned s = 1;
 
@@ -155,8 +161,11 @@ static void random_plans_are_clean_and_have_no_wait_too_many(void)
 			o.stay = 0;
 		CHECK_OK_FATAL(dn_buf_printf(&text, "[net]\nbatch=1080\nsubdivisions=%u\ninputs=5\n", subdivisions));
 		for (unsigned i = 0; i < n; i++) {
+			if (marks)
+				CHECK_OK_FATAL(dn_buf_printf(&text, "[block]\nfrozen=%u\n", draw(&s, 2)));
 			CHECK_OK_FATAL(dn_buf_printf(&text, "[connected]\noutput=%u\nactivation=leaky\nbatch_normalize=%u\n%s",
-						     1 + draw(&s, 30), draw(&s, 2), i == frozen ? "stopbackward=1\n" : ""));
+						     1 + draw(&s, 30), draw(&s, 2),
+						     i == frozen && !marks ? "stopbackward=1\n" : ""));
 			if (!draw(&s, 4))
 				CHECK_OK_FATAL(dn_buf_printf(&text, "[dropout]\n"));
 		}
@@ -168,6 +177,16 @@ static void random_plans_are_clean_and_have_no_wait_too_many(void)
 		planned_fini(&p);
 		dn_buf_fini(&text);
 	}
+}
+
+static void random_plans_are_clean_and_have_no_wait_too_many(void)
+{
+	check_random_plans(false);
+}
+
+static void t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many(void)
+{
+	check_random_plans(true);
 }
 
 static void slots_that_share_bytes_are_reported(void)
@@ -279,10 +298,76 @@ static void an_early_update_is_reported(void)
 	planned_fini(&p);
 }
 
+/* T18: clipping wants all reductions over before the first update */
+static void looks_come_between_all_reductions_and_all_updates(void)
+{
+	for (int strategy = FSDP_FULL; strategy <= FSDP_HYBRID_FULL_OPT; strategy++)
+		for (int how = FSDP_SHARDED_SUM; how <= FSDP_NO_SYNC_KEEP; how++) {
+			struct fsdp_options o = plan_defaults();
+			struct planned p, plain;
+			int n = 0, n_updates = 0;
+
+			o.strategy = (enum fsdp_strategy)strategy;
+			o.accumulate = (enum fsdp_accumulate)how;
+			o.shards = fsdp_strategy_hybrid(o.strategy) ? 2 : 0;
+			o.grad_slots = how >= FSDP_NO_SYNC ? 0 : 2;
+			CHECK_OK_FATAL(planned_make(&plain, NET_HEAD("2") "inputs=3\n" CONNECTED_BN("7") CONNECTED("5") SOFTMAX,
+						    4, true, &o));
+			o.looks = true;
+			CHECK_OK_FATAL(planned_make(&p, NET_HEAD("2") "inputs=3\n" CONNECTED_BN("7") CONNECTED("5") SOFTMAX, 4,
+						    true, &o));
+			CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
+			CU_ASSERT(plain.plan->hash != p.plan->hash);
+			for (int i = 0; i < p.plan->step.n_ops; i++) {
+				struct fsdp_op *op = &p.plan->step.ops[i];
+				const struct fsdp_op was = *op;
+
+				n_updates += op->kind == FSDP_UPDATE;
+				if (op->kind != FSDP_LOOK)
+					continue;
+				n++;
+				CHECK_EQ(n_updates, 0);
+				for (int k = 0; k < was.n_waits; k++) {
+					op->waits[k] = op->waits[--op->n_waits];
+					CU_ASSERT(fsdp_plan_check(p.plan, NULL, NULL) == -EINVAL);
+					*op = was;
+				}
+			}
+			CHECK_EQ(n, 2);
+			CHECK_EQ(n_updates, 2);
+			planned_fini(&plain);
+			planned_fini(&p);
+		}
+}
+
+static void a_look_behind_an_update_is_reported(void)
+{
+	struct fsdp_options o = plan_defaults();
+	struct planned p;
+	struct fsdp_schedule *s;
+	struct fsdp_op look;
+	int at = 0;
+
+	o.looks = true;
+	CHECK_OK_FATAL(planned_make(&p, NET_HEAD("1") "inputs=3\n" CONNECTED("7") CONNECTED("5") SOFTMAX, 2, true, &o));
+	s = &p.plan->step;
+	while (s->ops[at].kind != FSDP_UPDATE)
+		at++;
+	look = s->ops[at - 1];
+	s->ops[at - 1] = s->ops[at];
+	s->ops[at] = look;
+	CHECK_FAILS(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL, "behind an update");
+	planned_fini(&p);
+}
+
 static const struct check_case cases[] = {
+	{ "T18_looks_come_between_all_reductions_and_all_updates", looks_come_between_all_reductions_and_all_updates },
+	{ "a_look_behind_an_update_is_reported", a_look_behind_an_update_is_reported },
 	{ "every_plan_is_clean", every_plan_is_clean },
 	{ "no_single_wait_can_be_left_out", no_single_wait_can_be_left_out },
 	{ "random_plans_are_clean_and_have_no_wait_too_many", random_plans_are_clean_and_have_no_wait_too_many },
+	{ "t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many",
+	  t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many },
 	{ "slots_that_share_bytes_are_reported", slots_that_share_bytes_are_reported },
 	{ "slots_that_share_one_element_are_reported", slots_that_share_one_element_are_reported },
 	{ "gradient_slots_that_share_bytes_are_reported", gradient_slots_that_share_bytes_are_reported },

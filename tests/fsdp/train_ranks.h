@@ -29,7 +29,8 @@ struct train_job {
 	/* its own */
 	struct fsdp_hub *hub;
 	pthread_barrier_t line;
-	void (*look)(struct train_job *j, int rank, struct dn_net *net); /* on every rank, after the steps */
+	void (*start)(struct train_job *j, int rank, struct dn_net *net); /* on every rank, before the steps */
+	void (*look)(struct train_job *j, int rank, struct dn_net *net);  /* on every rank, after the steps */
 };
 
 struct train_rank {
@@ -65,7 +66,12 @@ static void train_fini(struct train_job *j)
 
 static int train_build(struct train_rank *r, const struct train_job *j, int rank)
 {
-	const struct dn_net_options opt = { .rank = rank, .world = j->world, .train = true, .seed = 3, .sync_bn = j->sync_bn };
+	const struct dn_net_options opt = { .rank = rank,
+					    .world = j->world,
+					    .train = true,
+					    .seed = 3,
+					    .sync_bn = j->sync_bn,
+					    .grads_add = j->opt.accumulate >= FSDP_NO_SYNC };
 	int err;
 
 	memset(r, 0, sizeof(*r));
@@ -193,7 +199,8 @@ static void train_read(struct dn_net *net, int rank, enum dn_part part, float **
 
 		if (p->role == DN_BUFFER && part != DN_VALUE)
 			continue;
-		CHECK_OK(net->store.ops->read(net->store.self, p, part, 0, p->n, to));
+		if (part == DN_VALUE || !p->frozen)
+			CHECK_OK(net->store.ops->read(net->store.self, p, part, 0, p->n, to));
 		to = to ? to + p->n : NULL;
 	}
 }
@@ -205,6 +212,8 @@ static void train_rank_main(int rank, void *arg)
 	float *to;
 
 	CHECK_OK_FATAL(train_build(&r, j, rank));
+	if (j->start)
+		j->start(j, rank, r.net);
 	for (int s = 0; s < (j->steps ? j->steps : 1); s++) {
 		uint64_t before = dn_mem_n_allocs();
 

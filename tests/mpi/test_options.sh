@@ -27,18 +27,37 @@ plans = {
     'release': ('0', {'blocks': 'each'}),
     'accumulate': ('no_sync', {}),
     'layout': ('planned:row', {}),
+    'clip_norm': ('.5', {}),
+    'clip_value': ('.5', {}),
+    'nan': ('skip', {}),
 }
 # values that this version knows by name only
 refused = {
     'wire': 'bf16', 'reduce': 'fp16', 'reduction': 'library',
-    'nan': 'skip',
 }
 # another run of one process: the value, what else is set, what is looked at, and what it is without the key and with it
-saves = lambda log, at: sorted(int(s) for s in os.listdir(at + '/net.ckpt') if s.isdigit()) if os.path.isdir(at + '/net.ckpt') else []
+saves = lambda log, at, err: sorted(int(s) for s in os.listdir(at + '/net.ckpt') if s.isdigit()) if os.path.isdir(at + '/net.ckpt') else []
+def traced(log, at, err):
+    if not os.path.exists(tmp + '/trace'):
+        return None
+    with open(tmp + '/trace') as f:
+        events = json.load(f)['traceEvents']
+    os.remove(tmp + '/trace')
+    return sorted({e['args']['step'] for e in events if e['ph'] == 'X'})
+
+later = lambda log: [e for e in log if e['event'] == 'step'][1:]
 runs = {
-    'collectives': ('mpi', {}, lambda log, at: log[0]['options']['fsdp.collectives'], 'local', 'mpi'),
+    'trace': (tmp + '/trace', {}, traced, None, [1, 2, 3, 4]),
+    'trace_steps': ('2', {'trace': tmp + '/trace'}, traced, [1, 2, 3, 4], [3, 4]),
+    'delay': ('compute:20:1', {}, lambda log, at, err: sum(e['seconds'] for e in later(log)) > .1, False, True),
+    'poison': ('1', {}, lambda log, at, err: ('debugging: poison=1' in err, log[-1]['steps']), (False, 4), (True, 4)),
+    'no_comm': ('1', {}, lambda log, at, err: [r['gather']['counted_calls'] for r in log[-1]['ranks']], [1], [0]),
+    'no_compute': ('1', {}, lambda log, at, err: {e['loss'] for e in later(log)} == {0}, False, True),
+    'collectives': ('mpi', {}, lambda log, at, err: log[0]['options']['fsdp.collectives'], 'local', 'mpi'),
     'save_every': ('3', {}, saves, [], [3, 4]),     # and where training ends
     'keep': ('1', {'save_every': '1'}, saves, [2, 3, 4], [4]),
+    'clip_p': ('1', {'clip_norm': '1e6'}, lambda log, at, err: any(e.get('grad_norm', 0) > 5 for e in log), False, True),
+    'loss_scale': ('8', {}, lambda log, at, err: {e.get('loss_scale') for e in log if e['event'] == 'step'}, {None}, {8}),
 }
 ranks = {'load', 'timeout'}     # below
 
@@ -78,7 +97,7 @@ def train(see, in_cfg, as_flags):
                             *flags(as_flags))
     check(status == 0, in_cfg, as_flags, err)
     with open(tmp + '/log') as f:
-        seen = see([json.loads(line) for line in f], at)
+        seen = see([json.loads(line) for line in f], at, err)
     os.remove(tmp + '/log')
     return seen
 
@@ -91,7 +110,7 @@ for key in set().union(*sets):
     check(key in keys, '[fsdp] %s is no key' % key)
 
 # what is nonsense for a key is refused in its name
-for key in keys:
+for key in set(keys) - {'trace'}:      # any name is good for a file
     for got, where in ((call('fsdp', 'plan', cfg({key: 'nonsense'})), 'net.cfg:%d: %s=nonsense: ' % (open(tmp + '/net/net.cfg').read()
                        .split('\n').index(key + '=nonsense') + 1, key)),
                        (call('fsdp', 'plan', cfg({}), '-fsdp.' + key, 'nonsense'), '-fsdp.%s nonsense: ' % key)):

@@ -151,12 +151,54 @@ ranks 4 -fsdp.strategy replicate -fsdp.memory "$half"
 wants 1 "memory is $half bytes" "replicated, half the memory"
 [ ! -e "$tmp/backup/net.ckpt" ] || bad "a refused run has left a checkpoint"
 [ "$(grep -c '^darknet:' "$tmp/err")" = 1 ] || bad "a refused plan is said by more than one rank"
-grep -Eq '^strategy=full +[0-9]+ .* fits$' "$tmp/err" || { bad "full is not said to fit"; cat "$tmp/err"; }
-full=$(grep -E '^strategy=full +[0-9]' "$tmp/err" | awk '{print $2}')
+grep -Eq '^strategy=full: [0-9]+ bytes$' "$tmp/err" || { bad "full is not said to fit"; cat "$tmp/err"; }
+full=$(sed -n 's/^strategy=full: \([0-9]*\) bytes$/\1/p' "$tmp/err")
 "$bin" fsdp plan "$cfg" -world 4 -json -threads 1 > "$tmp/plan.json"
 grep -q "\"total_bytes\":$full," "$tmp/plan.json" || bad "full wants other than the $full bytes that were said"
-ranks 4 -clear -fsdp.memory "$half"
+ranks 4 -clear -fsdp.memory "$half" -fsdp.collectives mpi -log "$tmp/log"
 [ "$status" = 0 ] || { bad "full, half the memory: status $status"; tail -n 5 "$tmp/err"; }
+# check 8: what the process has taken at most, beyond one that has one neuron
+python3 - "$cfg" "$tmp/one.cfg" <<-'EOF'
+	import sys
+	text = open(sys.argv[1]).read()
+	open(sys.argv[2], "w").write(text.partition("[fsdp]")[0] + "[fsdp]\ntimeout=20\n[connected]\noutput=10\nactivation=linear\n[softmax]\n")
+	EOF
+big=$cfg
+cfg=$tmp/one.cfg
+ranks 4 -clear -fsdp.collectives mpi -log "$tmp/one.log"
+cfg=$big
+[ "$status" = 0 ] || bad "a small net: status $status"
+rm -rf "$tmp/backup"
+python3 - "$tmp/log" "$tmp/one.log" "$half" <<-'EOF' || bad "more memory than memory= allows"
+	import json, sys
+	big, one = (json.loads(open(f).read().splitlines()[-1])["peak_rss_bytes"] for f in sys.argv[1:3])
+	print("peak %d, of a small net %d: %d, allowed %d" % (big, one, big - one, int(sys.argv[3]) + (16 << 20)))
+	sys.exit(big - one > int(sys.argv[3]) + (16 << 20))
+	EOF
+"$bin" fsdp plan "$cfg" -world 4 -threads 1 -fsdp.memory 1K 2> "$tmp/offers" && bad "1K fits"
+grep -Eq '^none of [0-9]+ other plans; the smallest of them is .*: [0-9]+ bytes; ' "$tmp/offers" || { bad "not said that none fits"; cat "$tmp/offers"; }
+least=$(sed -n 's/^none of .*: \([0-9]*\) bytes; .*/\1/p' "$tmp/offers")
+# every offer wants what it says when it is taken, wherever the limit lies; those of smaller blocks win over markers as flags
+kinds=
+while read -r -d ';' limit base; do
+	read -r -a start <<< "$base"
+	"$bin" fsdp plan "$cfg" -world 4 -threads 1 "${start[@]}" -fsdp.memory "$limit" 2> "$tmp/offers" && bad "$limit fits"
+	while IFS= read -r offer; do
+		keys=${offer%%: *}
+		bytes=${offer##*: }
+		flags=()
+		for key in $keys; do flags+=("-fsdp.${key%%=*}" "${key#*=}"); done
+		for ((i = 0; i < ${#start[@]}; i += 2)); do
+			[[ " $keys" == *" ${start[i]#-fsdp.}="* ]] || flags+=("${start[i]}" "${start[i + 1]}")
+		done
+		kinds+=" $keys"
+		"$bin" fsdp plan "$cfg" -world 4 -json -threads 1 "${flags[@]}" > "$tmp/plan.json" 2> /dev/null || bad "the offer $keys is refused"
+		grep -q "\"total_bytes\":${bytes% bytes}," "$tmp/plan.json" || bad "$keys wants other than $bytes"
+	done < <(grep -E '^[a-z_]+=.*: [0-9]+ bytes$' "$tmp/offers")
+done <<< "$half -fsdp.strategy replicate;$((half * 7 / 10)) -fsdp.strategy replicate;$half -fsdp.strategy full -fsdp.blocks whole;$least -fsdp.strategy full;"
+for kind in strategy=full limit=1 blocks=size: blocks=each recompute=; do
+	[[ $kinds == *$kind* ]] || bad "nothing was offered with $kind: $kinds"
+done
 
 # a strategy of one block, and its own release; plain runs do not mind the keys
 net "$cfg" 1 20

@@ -71,3 +71,16 @@ void fsdp_host_waiting(const struct fsdp_host *h, int rank, int world, bool (*la
 	for (int who = TROUBLED; who <= LATE_OR_LEFT && !n; who++)
 		n = say_ranks(h, rank, world, (enum who)who, late, arg, out, cap);
 }
+
+bool fsdp_host_split(const struct fsdp_home *homes, int world, int size, char *out, size_t cap)
+{
+	for (int q = 0; homes && q < world; q++) {
+		const int first = q - q % size;
+
+		if (homes[q].first == homes[first].first)
+			continue;
+		snprintf(out, cap, "ranks %d to %d (%.60s, %.60s)", first, first + size - 1, homes[first].name, homes[q].name);
+		return true;
+	}
+	return false;
+}

@@ -53,6 +53,20 @@ static void host_board(struct fsdp_mesh *m, const int64_t *first, bool mine)
 		dn_log("fsdp", DN_LOG_WARN, "rank %d: %s", m->rank, dn_message());
 }
 
+/* which ranks share a host, and its name for messages */
+static int mpi_homes(struct fsdp_mesh *m, int32_t first)
+{
+	struct fsdp_home mine = { .first = first };
+
+	if (gethostname(mine.name, sizeof(mine.name) - 1)) /* long names are cut */
+		mine.name[sizeof(mine.name) - 1] = '\0';
+	m->homes = dn_calloc((size_t)m->world, sizeof(*m->homes));
+	if (!m->homes)
+		return -ENOMEM;
+	return mpi_check(MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, m->homes, sizeof(mine), MPI_BYTE, MPI_COMM_WORLD),
+			 "MPI_Allgather");
+}
+
 /* every rank of this host: its number in the world and its process, and the board of the first one */
 static int mpi_host(struct fsdp_mesh *m)
 {
@@ -88,6 +102,8 @@ static int mpi_host(struct fsdp_mesh *m)
 			m->host.pids[all[ON_HOST_FIELDS * i]] = (int)all[ON_HOST_FIELDS * i + ON_HOST_PID];
 	if (!err)
 		host_board(m, all, on_host == 0);
+	if (!err)
+		err = mpi_homes(m, (int32_t)all[ON_HOST_RANK]);
 	dn_free(all);
 	if (!err)
 		err = mpi_check(MPI_Comm_free(&host), "MPI_Comm_free");
@@ -245,6 +261,7 @@ void fsdp_mesh_destroy(struct fsdp_mesh *m)
 	if (m->owns_hub)
 		fsdp_hub_destroy(m->hub);
 	dn_free(m->host.pids);
+	dn_free(m->homes);
 	dn_free(m);
 }
 

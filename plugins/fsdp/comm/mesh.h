@@ -20,6 +20,7 @@ struct fsdp_mesh {
 	struct fsdp_control control;
 	struct fsdp_watch *watch;     /* NULL without a launcher */
 	struct fsdp_host host;	      /* pids and board are owned */
+	struct fsdp_home *homes;      /* [world], owned; NULL = all in one process */
 	struct fsdp_windows *windows; /* owned; NULL = none */
 	const char *last_block;	      /* computed or updated last, for messages; borrowed from the plan, NULL = none */
 	int64_t timeout_ms;

@@ -57,6 +57,7 @@ struct check {
 	bool eval;	  /* an evaluation */
 	void (*report)(void *arg, const char *line);
 	void *arg;
+	bool updated; /* a block, in this run */
 	int64_t n_found;
 	char first[512];
 };
@@ -269,6 +270,8 @@ static int accesses(struct check *c, const struct fsdp_op *op)
 		return share_accesses(c, op);
 	case FSDP_UPDATE:
 		return update_accesses(c, op);
+	case FSDP_LOOK: /* with clip_value it writes */
+		return use(c, op, fsdp_place_part(c->p, op->block, DN_GRAD), true);
 	case FSDP_STATS:
 		return stats_accesses(c, op);
 	case FSDP_EXCHANGE:
@@ -302,8 +305,12 @@ static void sums(struct check *c, const struct fsdp_op *op)
 			 op->micro,
 			 op->acc ? "adds to a sum that no microbatch of this step has begun"
 				 : "overwrites the sum of earlier microbatches");
-	if (op->kind == FSDP_UPDATE && !c->summed[op->block])
-		snprintf(line, sizeof(line), "grads: update of %s (run %d) before any reduction of this step", block, c->run);
+	if ((op->kind == FSDP_UPDATE || op->kind == FSDP_LOOK) && !c->summed[op->block])
+		snprintf(line, sizeof(line), "grads: %s of %s (run %d) before any reduction of this step", fsdp_op_name(op->kind),
+			 block, c->run);
+	if (op->kind == FSDP_LOOK && c->updated)
+		snprintf(line, sizeof(line), "grads: look at %s (run %d) behind an update of this step", block, c->run);
+	c->updated |= op->kind == FSDP_UPDATE;
 	if (makes)
 		c->summed[op->block] = true;
 	if (*line)
@@ -428,6 +435,7 @@ static int run_schedule(struct check *c, const struct fsdp_schedule *s)
 	c->run++;
 	c->eval = s == &c->p->eval;
 	c->what = c->eval ? "eval" : repeat ? "repeat" : "step";
+	c->updated = false;
 	memset(c->summed, 0, (size_t)c->p->n_blocks * sizeof(*c->summed));
 	if (repeat)
 		barrier(c);

@@ -1,6 +1,7 @@
 /* The keys of [fsdp] (and -fsdp.KEY): the table, its checks, and the typed form. A value that a later
  * version will know gets a message of its own, so that nobody takes it for a typing error. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "plan/plan.h"
@@ -40,9 +41,6 @@ static const struct fsdp_name accumulates[] = {
 };
 
 static const struct fsdp_name reductions[] = { { "tree", FSDP_TREE, false }, { "library", -1, true }, { NULL, 0, false } };
-static const struct fsdp_name nans[] = {
-	{ "stop", 0, false }, { "skip", -1, true }, { "continue", -1, true }, { NULL, 0, false }
-};
 static const struct fsdp_name norms[] = { { "local", false, false }, { "sync", true, false }, { NULL, 0, false } };
 static const struct fsdp_name loads[] = { { "each", false, false }, { "rank0", true, false }, { NULL, 0, false } };
 
@@ -51,7 +49,6 @@ const struct fsdp_names fsdp_layouts = { "layout", layouts };
 const struct fsdp_names fsdp_prefetches = { "prefetch", prefetches };
 const struct fsdp_names fsdp_accumulates = { "accumulate", accumulates };
 const struct fsdp_names fsdp_reductions = { "reduction", reductions };
-static const struct fsdp_names nan_names = { "nan", nans };
 static const struct fsdp_names norm_names = { "batch_norm", norms };
 static const struct fsdp_names load_names = { "load", loads };
 
@@ -69,7 +66,6 @@ CHECK_NAME(check_layout, fsdp_layouts)
 CHECK_NAME(check_prefetch, fsdp_prefetches)
 CHECK_NAME(check_accumulate, fsdp_accumulates)
 CHECK_NAME(check_reduction, fsdp_reductions)
-CHECK_NAME(check_nan, nan_names)
 CHECK_NAME(check_batch_norm, norm_names)
 CHECK_NAME(check_collectives, fsdp_transports)
 CHECK_NAME(check_load, load_names)
@@ -100,6 +96,21 @@ static int check_recompute(const char *value, const char *where)
 	return fsdp_refuse("recompute", value, where, "wanted none, all, or names of blocks separated by commas");
 }
 
+#define CHECK_GUARD(key_, def_, arg_, help_) \
+	static int check_##key_(const char *value, const char *where) \
+	{ \
+		const char *wanted = dn_guard_wanted(#key_, value); \
+\
+		return wanted ? fsdp_refuse(#key_, value, where, wanted) : 0; \
+	}
+DN_GUARD_KEYS(CHECK_GUARD)
+
+/* clang-format off */
+#define GUARD_KEY(key_, def_, arg_, help_) \
+	{ .key = #key_, .type = DN_OPT_STRING, .def = (def_), .arg = (arg_), .check = check_##key_, \
+	  .help = help_ "; as the flag -" #key_ ", which wins" },
+/* clang-format on */
+
 static int check_memory(const char *value, const char *where)
 {
 	int64_t bytes;
@@ -107,6 +118,58 @@ static int check_memory(const char *value, const char *where)
 	if (dn_parse_bytes(value, &bytes) == DN_NUM_WHOLE && bytes > 0)
 		return 0;
 	return fsdp_refuse("memory", value, where, "wanted a number of bytes above 0, with K, M or G if you like");
+}
+
+#define DELAY_MAX_MS 10000
+
+/* one of "QUEUE:MS:SEED" in @text[0..n) */
+static bool parse_delay(const char *text, size_t n, struct fsdp_debug *out)
+{
+	char word[96], *ms, *seed;
+	struct fsdp_delay d;
+	int64_t x;
+
+	if (n >= sizeof(word))
+		return false;
+	snprintf(word, sizeof(word), "%.*s", (int)n, text);
+	ms = strchr(word, ':');
+	seed = ms ? strchr(ms + 1, ':') : NULL;
+	if (!seed)
+		return false;
+	*ms++ = *seed++ = '\0';
+	if (dn_parse_float(ms, &d.ms) != DN_NUM_WHOLE || !(d.ms > 0 && d.ms <= DELAY_MAX_MS) ||
+	    dn_parse_int(seed, &x) != DN_NUM_WHOLE || x < 0)
+		return false;
+	d.seed = (uint64_t)x;
+	for (int q = 0; q < FSDP_QUEUES; q++)
+		if (!strcmp(word, fsdp_queue_name((enum fsdp_queue)q))) {
+			out->delay[q] = d;
+			return true;
+		}
+	return false;
+}
+
+static int parse_delays(const char *value, const char *where, struct fsdp_debug *out)
+{
+	for (const char *at = value;; at++) {
+		const size_t n = strcspn(at, ",");
+
+		if (!parse_delay(at, n, out))
+			return fsdp_refuse(
+				"delay", value, where,
+				"wanted QUEUE:MS:SEED, ... with a queue of compute, gather, reduce, replica, exchange, "
+				"above 0 and at most 10000 milliseconds, and a whole number");
+		at += n;
+		if (!*at)
+			return 0;
+	}
+}
+
+static int check_delay(const char *value, const char *where)
+{
+	struct fsdp_debug d;
+
+	return parse_delays(value, where, &d);
 }
 
 /* N updates, or Nm minutes */
@@ -214,12 +277,9 @@ const struct dn_option fsdp_option_table[] = {
 	  .arg = "tree",
 	  .check = check_reduction,
 	  .help = "tree: a fixed order of summation, the same bits for every run" },
-	{ .key = "nan",
-	  .type = DN_OPT_STRING,
-	  .def = "stop",
-	  .arg = "stop",
-	  .check = check_nan,
-	  .help = "stop: a loss that is not finite ends the run" },
+	/* clang-format off */
+	DN_GUARD_KEYS(GUARD_KEY)
+	/* clang-format on */
 	{ .key = "batch_norm",
 	  .type = DN_OPT_STRING,
 	  .def = "local",
@@ -258,6 +318,45 @@ const struct dn_option fsdp_option_table[] = {
 	  .max = 1e9,
 	  .arg = "SECONDS",
 	  .help = "longest that any wait may last, 0 = for ever" },
+	{ .key = "trace",
+	  .type = DN_OPT_STRING,
+	  .arg = "FILE",
+	  .help = "at the end, the last steps' operations on all queues as a Chrome trace, for Perfetto; with %r in its name a file "
+		  "a rank, else rank 0's" },
+	{ .key = "trace_steps",
+	  .type = DN_OPT_INT,
+	  .def = "20",
+	  .min = 1,
+	  .max = 1e5,
+	  .arg = "N",
+	  .help = "steps that the trace keeps, the last ones" },
+	{ .key = "delay",
+	  .type = DN_OPT_STRING,
+	  .arg = "QUEUE:MS:SEED,...",
+	  .check = check_delay,
+	  .help = "debugging: before each operation of a queue (compute, gather, reduce, replica, exchange) wait up to MS "
+		  "milliseconds, drawn by SEED" },
+	{ .key = "poison",
+	  .type = DN_OPT_INT,
+	  .def = "0",
+	  .min = 0,
+	  .max = 1,
+	  .arg = "0|1",
+	  .help = "debugging: slots hold NaN between their uses" },
+	{ .key = "no_comm",
+	  .type = DN_OPT_INT,
+	  .def = "0",
+	  .min = 0,
+	  .max = 1,
+	  .arg = "0|1",
+	  .help = "debugging: collectives are not carried out, for the time of the rest; what is learnt is nothing" },
+	{ .key = "no_compute",
+	  .type = DN_OPT_INT,
+	  .def = "0",
+	  .min = 0,
+	  .max = 1,
+	  .arg = "0|1",
+	  .help = "debugging: layers are not computed, for the time of the rest; what is learnt is nothing" },
 	{ .key = "save_every",
 	  .type = DN_OPT_STRING,
 	  .arg = "N|Nm",
@@ -286,7 +385,12 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 	const char *depth = dn_options_text(o, "depth");
 	const char *where = dn_options_where(o, "blocks");
 	double timeout_ms = dn_options_float(o, "timeout") * 1000;
-	struct fsdp_options r = {
+	struct dn_guards guards;
+	struct fsdp_options r;
+	int err;
+
+	dn_guards_read(o, &guards);
+	r = (struct fsdp_options){
 		.policy_given = where && where[0] == '-',
 		.strategy = name_of_key(o, &fsdp_strategies),
 		.layout = name_of_key(o, &fsdp_layouts),
@@ -300,18 +404,28 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		.transport = name_of_key(o, &fsdp_transports),
 		.recompute = dn_options_text(o, "recompute"),
 		.recompute_where = dn_options_where(o, "recompute"),
+		.looks = dn_guards_look(&guards),
 		.sync_bn = name_of_key(o, &norm_names),
 		.load_rank0 = name_of_key(o, &load_names),
 		.timeout_ms = timeout_ms > 0 && timeout_ms < 1 ? 1 : (int64_t)timeout_ms, /* 0 is for ever */
 	};
-	int err = fsdp_policy_parse(dn_options_text(o, "blocks"), where ? where : "fsdp", &r.policy);
-
+	err = fsdp_policy_parse(dn_options_text(o, "blocks"), where ? where : "fsdp", &r.policy);
 	if (!err)
 		err = fsdp_release_parse(dn_options_text(o, "release"), "fsdp", &r.stay);
 	if (err)
 		return err;
 	if (dn_options_text(o, "memory"))
 		(void)dn_parse_bytes(dn_options_text(o, "memory"), &r.memory); /* it was checked when it was set */
+	r.trace = dn_options_text(o, "trace");
+	r.trace_steps = (int)dn_options_int(o, "trace_steps");
+	r.debug.poison = dn_options_int(o, "poison") > 0;
+	r.debug.no_comm = dn_options_int(o, "no_comm") > 0;
+	r.debug.no_compute = dn_options_int(o, "no_compute") > 0;
+	if (dn_options_text(o, "delay"))
+		(void)parse_delays(dn_options_text(o, "delay"), "fsdp", &r.debug);
+	if (r.debug.no_compute && r.sync_bn)
+		return dn_fail(-EINVAL, "%.500s: no_compute=1 leaves out what layers exchange with batch_norm=sync: one of both",
+			       dn_options_where(o, "no_compute"));
 	snprintf(r.memory_where, sizeof(r.memory_where), "%s", r.memory ? dn_options_where(o, "memory") : "");
 	r.depth = depth ? (int)dn_options_int(o, "depth") : r.limit > 1 ? 1 : 0;
 	if (r.depth > r.limit - 1) {

@@ -13,7 +13,7 @@ const char *fsdp_op_name(enum fsdp_op_kind k)
 	static const char *const names[] = {
 		[FSDP_GATHER] = "gather", [FSDP_FORWARD] = "forward",	[FSDP_RELEASE] = "release", [FSDP_BACKWARD] = "backward",
 		[FSDP_REDUCE] = "reduce", [FSDP_COMBINE] = "combine",	[FSDP_SHARE] = "share",	    [FSDP_UPDATE] = "update",
-		[FSDP_STATS] = "stats",	  [FSDP_EXCHANGE] = "exchange",
+		[FSDP_STATS] = "stats",	  [FSDP_EXCHANGE] = "exchange", [FSDP_LOOK] = "look",
 	};
 
 	return names[k];
@@ -334,6 +334,7 @@ int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const stru
 	p->opt.policy.list = p->opt.policy.text = NULL; /* borrowed, and done with */
 	p->collectives = o->transport == FSDP_SHM ? "shm" : "channels";
 	p->subdivisions = net->subdivisions;
+	p->looks = net->opt.train && net->opt.looks;
 	p->n_states = net->opt.train ? dn_state_count(net->hyper.optimizer) : 0;
 	net->dev->be->facts(net->dev, &p->facts);
 	err = plan_layout(p, net);

@@ -61,6 +61,20 @@ struct fsdp_policy { /* where blocks start; texts are borrowed from the option *
 	const char *text; /* as it was given */
 };
 
+enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_REPLICAQ, FSDP_EXCHANGEQ, FSDP_QUEUES };
+
+struct fsdp_delay {
+	double ms; /* at most, before each operation of a queue; 0 = none */
+	uint64_t seed;
+};
+
+struct fsdp_debug { /* for finding faults; no plan depends on it */
+	struct fsdp_delay delay[FSDP_QUEUES];
+	bool poison;	 /* slots hold NaN between their uses */
+	bool no_comm;	 /* collectives are not carried out */
+	bool no_compute; /* layers are not */
+};
+
 struct fsdp_options { /* [fsdp], resolved */
 	struct fsdp_policy policy;
 	bool policy_given;	     /* on the command line: wins over markers */
@@ -79,11 +93,15 @@ struct fsdp_options { /* [fsdp], resolved */
 	enum fsdp_transport transport;
 	/* as given, and where; NULL: as [block] says */
 	const char *recompute, *recompute_where;
+	bool looks;	    /* at gradients before they update: likewise */
 	bool sync_bn;	    /* whoever builds the net tells it so: its layers ask for sums then */
 	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
 	int64_t memory;	    /* bytes that a rank may use, 0 = as many as the plan wants */
 	char memory_where[600];
+	const char *trace; /* the option's, NULL = none */
+	int trace_steps;   /* the last ones, which it keeps */
+	struct fsdp_debug debug;
 };
 
 struct fsdp_tensor { /* a trained param in its block's flat buffer */
@@ -162,9 +180,9 @@ enum fsdp_op_kind {
 	FSDP_UPDATE,
 	FSDP_STATS,
 	FSDP_EXCHANGE,
+	FSDP_LOOK, /* at the step's gradients that this rank updates, before any update: all reductions are over */
 	FSDP_OP_KINDS
 };
-enum fsdp_queue { FSDP_COMPUTE, FSDP_GATHERQ, FSDP_REDUCEQ, FSDP_REPLICAQ, FSDP_EXCHANGEQ, FSDP_QUEUES };
 
 struct fsdp_lane { /* what a group does on a queue: a channel and staging of its own, one operation at a time */
 	enum fsdp_queue queue;
@@ -250,6 +268,7 @@ struct fsdp_plan {
 	int n_slots, n_grad_slots;
 	struct fsdp_slot *slots, *grad_slots;
 	int64_t subdivisions;
+	bool looks; /* at gradients */
 	int n_states;
 	int64_t n_grads;     /* elements of the sums of all blocks that learn, */
 	int64_t n_parts;     /* of what a rank updates of them */

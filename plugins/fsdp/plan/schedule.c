@@ -460,16 +460,31 @@ static int backward_block(struct walk *w, int i)
 	return reduce_block(w, i);
 }
 
+/* the last microbatch is in the sum, as far as this rank updates */
+static int sum_event(const struct walk *w, int i)
+{
+	const struct fsdp_block *b = &w->p->blocks[i];
+
+	return event(w,
+		     b->share_call >= 0 && !b->cut_states ? FSDP_SHARE
+		     : b->combine_call[0] >= 0		  ? FSDP_COMBINE
+							  : FSDP_REDUCE,
+		     i);
+}
+
+static int look_block(struct walk *w, int i)
+{
+	struct fsdp_op op = { .kind = FSDP_LOOK, .queue = FSDP_COMPUTE, .block = i, .gives = -1, .takes = -1, .call = -1 };
+	int wait = sum_event(w, i);
+
+	return emit(w, &op, &wait, 1, NULL, 0);
+}
+
 static int update_block(struct walk *w, int i)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
 	struct fsdp_op op = { .kind = FSDP_UPDATE, .queue = FSDP_COMPUTE, .block = i, .gives = -1, .takes = -1, .call = -1 };
-	/* the last microbatch is in the sum, as far as this rank updates */
-	int wait = event(w,
-			 b->share_call >= 0 && !b->cut_states ? FSDP_SHARE
-			 : b->combine_call[0] >= 0	      ? FSDP_COMBINE
-							      : FSDP_REDUCE,
-			 i);
+	int wait = sum_event(w, i);
 	int err = emit(w, &op, &wait, 1, NULL, 0);
 
 	if (err || b->share_call < 0 || !b->cut_states)
@@ -497,6 +512,9 @@ static int walk_ops(struct walk *w)
 			if (p->blocks[i].in_backward)
 				err = backward_block(w, i);
 	}
+	for (int i = p->n_blocks - 1; i >= 0 && w->train && p->looks && !err; i--)
+		if (p->blocks[i].learns)
+			err = look_block(w, i);
 	for (int i = p->n_blocks - 1; i >= 0 && w->train && !err; i--)
 		if (p->blocks[i].learns)
 			err = update_block(w, i);

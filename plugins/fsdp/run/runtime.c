@@ -7,6 +7,7 @@
  * queued next; those that are queued already have theirs.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "run/runtime.h"
@@ -58,8 +59,13 @@ static int wait_for(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
 	int err = 0;
 
-	for (int i = 0; i < op->n_waits && !err; i++)
+	for (int i = 0; i < op->n_waits && !err; i++) {
+		const int64_t from = op->queue == FSDP_COMPUTE ? dn_now_ns() : 0;
+
 		err = rt->be->stream_wait(rt->queues[op->queue], rt->events[op->waits[i]]);
+		if (!err && op->queue == FSDP_COMPUTE)
+			fsdp_timeline_waited(&rt->timeline, op, op->waits[i], from, !in_step(rt));
+	}
 	return err;
 }
 
@@ -111,13 +117,21 @@ static int zero(struct fsdp_runtime *rt, struct fsdp_place x)
 	return rt->be->zero(rt->queues[FSDP_COMPUTE], at(rt, x), x.bytes);
 }
 
+/* what is read before it is written anew shows, and what is read too late */
+static int poison(struct fsdp_runtime *rt, struct fsdp_place x)
+{
+	if (!rt->plan->opt.debug.poison || !x.bytes)
+		return 0;
+	return rt->be->axpby(rt->queues[FSDP_COMPUTE], DN_F32, (int64_t)(x.bytes / sizeof(float)), NAN, at(rt, x), 0, at(rt, x));
+}
+
 /* Gaps travel in the reduction and stay zero in gradients and states; frozen tensors get no gradient written. @adds: to what
  * earlier microbatches have left in the slot. */
 static int open_grads(struct fsdp_runtime *rt, int block, bool adds)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 	const struct fsdp_place slot = fsdp_place_grads(rt->plan, block);
-	int err = 0;
+	int err = adds ? 0 : poison(rt, slot);
 
 	for (int g = b->first_gap; g < b->first_gap + b->n_gaps && !err && !adds; g++)
 		err = zero(rt, fsdp_place_in_block(slot, rt->plan->gaps[g].offset, rt->plan->gaps[g].n));
@@ -176,6 +190,7 @@ static int call(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
 	int err = wait_for(rt, op);
 
+	fsdp_timeline_queued(&rt->timeline, op, !in_step(rt));
 	if (!err)
 		err = rt->be->stream_submit(rt->queues[op->queue], &rt->tasks[op->call]);
 	return err ? err : record(rt, op);
@@ -204,6 +219,7 @@ static int do_gather(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	if (fsdp_limiter_admit(&rt->limiter, rt->plan->blocks[op->block].slot, op->block, &free_event))
 		return bad_state(rt, op, "without a slot: another block holds it");
 	b->state = FSDP_GATHERING;
+	fsdp_timeline_hold(&rt->timeline, op->block, true);
 	return call(rt, op);
 }
 
@@ -229,8 +245,13 @@ static int do_release(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	b->state = FSDP_SHARDED;
 	fsdp_limiter_release(&rt->limiter, rt->plan->blocks[op->block].slot, op->block, op->records);
 	err = wait_for(rt, op);
+	fsdp_timeline_begin(&rt->timeline);
 	if (!err && op->keeps)
 		err = keep_part(rt, op);
+	if (!err)
+		err = poison(rt, fsdp_place_values(rt->plan, op->block));
+	fsdp_timeline_end(&rt->timeline, op, !in_step(rt));
+	fsdp_timeline_hold(&rt->timeline, op->block, false);
 	return err ? err : record(rt, op);
 }
 
@@ -278,13 +299,19 @@ static bool has_layers(const struct fsdp_op *op)
 	return op->kind == FSDP_FORWARD || op->kind == FSDP_BACKWARD;
 }
 
+/* carried out by a function of the store */
+static bool is_stores(const struct fsdp_op *op)
+{
+	return op->kind == FSDP_UPDATE || op->kind == FSDP_LOOK;
+}
+
 /* all operations up to the next one that belongs to a call from outside */
 static int run_ahead(struct fsdp_runtime *rt)
 {
 	const struct fsdp_op *op;
 	int err = 0;
 
-	while (!err && (op = next_op(rt)) && !has_layers(op) && op->kind != FSDP_UPDATE) {
+	while (!err && (op = next_op(rt)) && !has_layers(op) && !is_stores(op)) {
 		(*cursor_of(rt))++;
 		err = do_op(rt, op);
 	}
@@ -393,6 +420,7 @@ static int enter(struct fsdp_runtime *rt, enum fsdp_op_kind kind, int block)
 		err = wait_for(rt, op);
 	if (err)
 		rt->broken = true;
+	fsdp_timeline_begin(&rt->timeline);
 	return err;
 }
 
@@ -410,6 +438,7 @@ static int leave(struct fsdp_runtime *rt, enum fsdp_op_kind kind, int block, int
 			       block_name(rt, block), fsdp_op_name(kind), rt->plan->sums[op->gives].layer,
 			       (long long)rt->plan->sums[op->gives].n);
 	}
+	fsdp_timeline_end(&rt->timeline, op, !in_step(rt));
 	err = record(rt, op);
 	(*cursor_of(rt))++;
 	if (!err)
@@ -513,9 +542,25 @@ int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block)
 	return next_op(rt)->grads ? open_grads(rt, block, next_op(rt)->acc) : 0;
 }
 
+/* a microbatch's gradients, still in their slot: gaps and what is frozen are zero there */
+static int look_at_slot(struct fsdp_runtime *rt, int block)
+{
+	const struct fsdp_place slot = fsdp_place_grads(rt->plan, block);
+
+	return dn_net_look(rt->net, &(struct dn_look_desc){ 0 }, block, false, false, rt->plan->blocks[block].padded,
+			   at(rt, slot));
+}
+
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
 {
 	const struct fsdp_op *op = next_op(rt);
+
+	if (rt->plan->looks && rt->blocks[block].grads_open) {
+		int err = look_at_slot(rt, block);
+
+		if (err)
+			return err;
+	}
 
 	/* a sum that stays in its slot is closed here, else by its reduction */
 	if (op && op->kind == FSDP_BACKWARD && op->block == block && op->stays)
@@ -525,7 +570,7 @@ int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
 
 /* --- a step --- */
 
-int fsdp_runtime_begin(struct fsdp_runtime *rt)
+int fsdp_runtime_begin(struct fsdp_runtime *rt, int64_t step)
 {
 	const struct fsdp_schedule *s = &rt->plan->step;
 
@@ -539,38 +584,71 @@ int fsdp_runtime_begin(struct fsdp_runtime *rt)
 	rt->pass = s;
 	rt->at = 0;
 	rt->stats_micro = -1;
+	fsdp_timeline_begin_step(&rt->timeline, step);
 	return 0;
 }
 
-static int update(struct fsdp_runtime *rt, const struct fsdp_op *op, int (*fn)(void *arg, int block), void *arg)
+static int of_store(struct fsdp_runtime *rt, const struct fsdp_op *op, int (*fn)(void *arg, int block), void *arg)
 {
 	int err = begin(rt, op);
 
 	if (!err)
 		err = wait_for(rt, op);
+	fsdp_timeline_begin(&rt->timeline);
 	if (!err)
 		err = fn(arg, op->block);
+	fsdp_timeline_end(&rt->timeline, op, false);
 	return err ? err : record(rt, op);
 }
 
-int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg)
+/* what is left of the step, up to @end of its operations that are the store's */
+static int rest(struct fsdp_runtime *rt, enum fsdp_op_kind mine, enum fsdp_op_kind end, int (*fn)(void *arg, int block),
+		void *arg)
 {
 	const struct fsdp_schedule *s = &rt->plan->step;
 	int err = 0;
 
-	if (rt->broken)
-		return dn_fail(-EPROTO, "an update after an error in this step");
-	while (!err && rt->at < s->n_ops) {
+	while (!err && rt->at < s->n_ops && s->ops[rt->at].kind != end) {
 		const struct fsdp_op *op = &s->ops[rt->at];
 
-		if (has_layers(op))
+		if (has_layers(op) || (is_stores(op) && op->kind != mine))
 			return dn_fail(-EPROTO,
-				       "an update is asked for, but the plan's next operation is %s of block %s "
-				       "(microbatch %d)",
-				       fsdp_op_name(op->kind), block_name(rt, op->block), op->micro);
+				       "%s is asked for, but the plan's next operation is %s of block %s (microbatch %d)",
+				       fsdp_op_name(mine), fsdp_op_name(op->kind), block_name(rt, op->block), op->micro);
 		rt->at++;
-		err = op->kind == FSDP_UPDATE ? update(rt, op, fn, arg) : do_op(rt, op);
+		err = is_stores(op) ? of_store(rt, op, fn, arg) : do_op(rt, op);
 	}
+	return err;
+}
+
+int fsdp_runtime_look(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg)
+{
+	int err = rt->broken ? dn_fail(-EPROTO, "a look at gradients after an error in this step")
+			     : rest(rt, FSDP_LOOK, FSDP_UPDATE, fn, arg);
+
+	if (err)
+		rt->broken = true;
+	return err;
+}
+
+static int nothing_to_update(void *arg, int block)
+{
+	return 0;
+}
+
+/* The operations of the update are carried out without it: what they order, and what replicas tell each other, is as planned. */
+int fsdp_runtime_skip(struct fsdp_runtime *rt)
+{
+	return fsdp_runtime_update(rt, nothing_to_update, NULL);
+}
+
+int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg)
+{
+	int err;
+
+	if (rt->broken)
+		return dn_fail(-EPROTO, "an update after an error in this step");
+	err = rest(rt, FSDP_UPDATE, FSDP_OP_KINDS, fn, arg);
 	if (!err)
 		err = tally(rt, true);
 	if (err)
@@ -805,7 +883,28 @@ static int make_calls(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh)
 		err = make_call(rt, i);
 	for (int i = 0; i < p->n_sums && !err; i++)
 		err = make_sum(rt, i);
+	for (int i = 0; i < p->n_calls && !err; i++)
+		if (rt->tasks[i].start || rt->tasks[i].poll)
+			fsdp_timeline_wrap(&rt->timeline, i, &rt->tasks[i]);
 	return err;
+}
+
+/* Before the first use of each slot: without the work that would write it, what lies there has to be numbers all the same. */
+static int fill_slots(struct fsdp_runtime *rt)
+{
+	static const enum dn_region slots[] = { DN_MEM_PARAM_SLOTS, DN_MEM_GRAD_SLOTS };
+	const struct fsdp_debug *d = &rt->plan->opt.debug;
+	int err = 0;
+
+	for (int k = 0; k < 2 && !err; k++) {
+		struct fsdp_place x = fsdp_place_all(rt->plan, slots[k], false);
+
+		if (d->no_comm || d->no_compute)
+			err = x.bytes ? zero(rt, x) : 0;
+		else
+			err = poison(rt, x);
+	}
+	return err || !(d->poison || d->no_comm || d->no_compute) ? err : rt->be->stream_sync(rt->queues[FSDP_COMPUTE]);
 }
 
 /* a queue without a lane has nothing to do, but those that are always asked for exist */
@@ -830,6 +929,7 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 	rt->be = net->dev->be;
 	rt->mem = *mem;
 	rt->stats_micro = -1;
+	net->no_compute = plan->opt.debug.no_compute;
 	rt->pass = &plan->step;
 	rt->queues[FSDP_COMPUTE] = net->compute;
 	if (plan->grid.world != mesh->world)
@@ -838,7 +938,11 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 	rt->events = dn_calloc((size_t)(FSDP_OP_KINDS * plan->n_blocks), sizeof(*rt->events));
 	if (!rt->blocks || !rt->events)
 		return -ENOMEM;
-	err = fsdp_limiter_init(&rt->limiter, plan->n_slots);
+	err = fsdp_timeline_init(&rt->timeline, plan, rt->rank);
+	if (!err)
+		err = fill_slots(rt);
+	if (!err)
+		err = fsdp_limiter_init(&rt->limiter, plan->n_slots);
 	for (int q = FSDP_COMPUTE + 1; q < FSDP_QUEUES && !err; q++)
 		if (has_queue(plan, (enum fsdp_queue)q))
 			err = make_queue(rt, (enum fsdp_queue)q);
@@ -856,12 +960,19 @@ int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, str
 	return err ? err : make_calls(rt, mesh);
 }
 
+void fsdp_runtime_stop(struct fsdp_runtime *rt)
+{
+	for (int q = FSDP_COMPUTE + 1; q < FSDP_QUEUES && rt->plan; q++) {
+		rt->be->stream_destroy(rt->queues[q]);
+		rt->queues[q] = NULL;
+	}
+}
+
 void fsdp_runtime_fini(struct fsdp_runtime *rt)
 {
 	if (!rt->plan)
 		return;
-	for (int q = FSDP_COMPUTE + 1; q < FSDP_QUEUES; q++)
-		rt->be->stream_destroy(rt->queues[q]);
+	fsdp_runtime_stop(rt);
 	for (int e = 0; rt->events && e < FSDP_OP_KINDS * rt->plan->n_blocks; e++)
 		rt->be->event_destroy(rt->events[e]);
 	for (int i = 0; i < 2; i++)
@@ -870,6 +981,7 @@ void fsdp_runtime_fini(struct fsdp_runtime *rt)
 		if (rt->colls[i])
 			rt->coll_ops->close(rt->colls[i]);
 	dn_free(rt->colls);
+	fsdp_timeline_fini(&rt->timeline); /* no thread looks at the clock any more */
 	fsdp_limiter_fini(&rt->limiter);
 	dn_free(rt->labels);
 	dn_free(rt->tasks);

@@ -6,6 +6,7 @@
 #include "comm/collective.h"
 #include "comm/mesh.h"
 #include "plan/plan.h"
+#include "run/timeline.h"
 
 enum fsdp_block_state { FSDP_SHARDED, FSDP_GATHERING, FSDP_GATHERED };
 
@@ -44,6 +45,7 @@ struct fsdp_runtime {
 	struct dn_task *tasks;	  /* [n_calls] prepared operations */
 	char (*labels)[DN_BLOCK_NAME_MAX + 64];
 	struct fsdp_tally tally[FSDP_QUEUES];
+	struct fsdp_timeline timeline;	  /* when they begin and end */
 	struct fsdp_limiter limiter;	  /* who holds which slot, checked against the plan */
 	const struct fsdp_schedule *pass; /* the one under way or the last one: the step, an evaluation, a repeated pass */
 	int64_t at, at_pass;		  /* cursors: of the step; of another pass, 0 = between passes */
@@ -64,6 +66,8 @@ struct fsdp_runtime {
 /** fsdp_runtime_init() - streams, events and prepared operations over @mem; also undone by fini when it fails */
 int fsdp_runtime_init(struct fsdp_runtime *rt, const struct fsdp_plan *plan, struct dn_net *net, const struct fsdp_mesh *mesh,
 		      const struct fsdp_memory *mem);
+/** fsdp_runtime_stop() - end all queues but compute's: what their threads have counted stays as it is, until fini */
+void fsdp_runtime_stop(struct fsdp_runtime *rt);
 void fsdp_runtime_fini(struct fsdp_runtime *rt);
 
 /** fsdp_runtime_at() - the memory of a place, NULL for nothing */
@@ -75,11 +79,15 @@ int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block);
 /** fsdp_runtime_exchange() - within a block's layers: x[0..n) of @layer becomes the sum over all ranks */
 int fsdp_runtime_exchange(struct fsdp_runtime *rt, int layer, bool backward, enum dn_type type, void *x, int64_t n);
-int fsdp_runtime_begin(struct fsdp_runtime *rt);
+int fsdp_runtime_begin(struct fsdp_runtime *rt, int64_t step);
 /** fsdp_runtime_stats() - the statistics of this microbatch are on their way; an error when the plan has not come there */
 int fsdp_runtime_stats(struct fsdp_runtime *rt);
 /** fsdp_runtime_update() - the rest of the step, every update through @fn after its waits; it may go on when this returns */
 int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg);
+/** fsdp_runtime_look() - what stands before the updates, every look through @fn after its waits */
+int fsdp_runtime_look(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg);
+/** fsdp_runtime_skip() - the rest of the step without its updates */
+int fsdp_runtime_skip(struct fsdp_runtime *rt);
 /** fsdp_runtime_sent() - by the last step that has ended on all queues */
 struct fsdp_count fsdp_runtime_sent(const struct fsdp_runtime *rt, enum fsdp_sent what);
 /** fsdp_runtime_idle() - wait until all queues are empty: device memory is as the steps so far leave it */

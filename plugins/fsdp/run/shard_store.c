@@ -101,6 +101,8 @@ static void store_destroy(void *self)
 
 	s->mesh->last_block = NULL;
 	fsdp_control_detach(&s->mesh->control);
+	fsdp_runtime_stop(&s->rt);
+	fsdp_report_tell(s);
 	fsdp_runtime_fini(&s->rt);
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
 		if (s->mem.region[r] && !fsdp_place_shared(s->plan, (enum dn_region)r))
@@ -341,7 +343,7 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 static int store_begin(void *self, struct dn_net *net, int64_t step)
 {
 	struct fsdp_store *s = self;
-	int err = fsdp_runtime_begin(&s->rt);
+	int err = fsdp_runtime_begin(&s->rt, step);
 
 	fsdp_mesh_at(s->mesh, "images before forward", s->plan->blocks[0].name);
 	if (!err)
@@ -359,6 +361,32 @@ static int update_block(void *arg, int block)
 	struct fsdp_store *s = arg;
 
 	return fsdp_optim_block(s, block);
+}
+
+static int look_block(void *arg, int block)
+{
+	return fsdp_look_block(arg, block);
+}
+
+static int store_look(void *self, struct dn_net *net, const struct dn_look_desc *d)
+{
+	struct fsdp_store *s = self;
+	int err;
+
+	s->look = d;
+	err = fsdp_runtime_look(&s->rt, look_block, s);
+	s->look = NULL;
+	return err;
+}
+
+static int store_skip(void *self, struct dn_net *net)
+{
+	struct fsdp_store *s = self;
+	int err = fsdp_runtime_skip(&s->rt);
+
+	if (!err)
+		fsdp_report_end(s);
+	return err;
 }
 
 static int store_step(void *self, struct dn_net *net, const struct dn_update *u)
@@ -386,6 +414,8 @@ static const struct dn_store_ops store_ops = {
 	.step = store_step,
 	.touched = store_touched,
 	.report = fsdp_report,
+	.look = store_look,
+	.skip = store_skip,
 	.destroy = store_destroy,
 };
 

@@ -11,10 +11,11 @@ struct fsdp_store {
 	struct fsdp_memory mem;
 	struct dn_window window; /* the host's view of it */
 	struct fsdp_runtime rt;
-	int64_t *written;		/* [n_tensors] values of this rank's part that were written */
-	const struct dn_update *update; /* during step */
-	int64_t waited_at;		/* when the step began */
-	double exposed_ms;		/* of the last step */
+	int64_t *written;		 /* [n_tensors] values of this rank's part that were written */
+	const struct dn_update *update;	 /* during step */
+	const struct dn_look_desc *look; /* during look */
+	int64_t waited_at;		 /* when the step began */
+	double exposed_ms;		 /* of the last step */
 };
 
 /** fsdp_store_part() - this rank's part at rest of tensor @t's block, NULL when it does not exist
@@ -26,9 +27,13 @@ int fsdp_store_attach(struct dn_net *net, struct fsdp_mesh *mesh, const struct f
 /* shard_optim.c */
 /** fsdp_optim_block() - the update of every param's part in this rank's shard of @block */
 int fsdp_optim_block(struct fsdp_store *s, int block);
+/** fsdp_look_block() - dn_net_look() of the same */
+int fsdp_look_block(struct fsdp_store *s, int block);
 
 /* report.c */
 void fsdp_report_begin(struct fsdp_store *s);
 void fsdp_report_end(struct fsdp_store *s);
 void fsdp_report(void *self, struct dn_store_report *out);
+/** fsdp_report_tell() - where the time of all steps went, as lines of the log, for people; rank 0 */
+void fsdp_report_tell(struct fsdp_store *s);
 #endif

@@ -25,6 +25,7 @@ static void cpu_facts(const struct dn_device *dev, struct dn_facts *out)
 	out->align_bytes = DN_ALIGN;
 	out->host_access = true;
 	out->library = dnn_version(((const struct cpu_math_device *)dev)->dnn);
+	out->isa = dnn_isa();
 }
 
 const struct dn_backend dn_backend_cpu = {
@@ -110,6 +111,7 @@ const struct dn_backend dn_backend_cpu = {
 	.adam = cpu_adam,
 	.sum_tree = cpu_sum_tree,
 	.count_nonfinite = cpu_count_nonfinite,
+	.look = cpu_look,
 };
 
 static int cpu_open(const struct dn_device_desc *desc, struct dn_device **out)

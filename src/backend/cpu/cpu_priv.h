@@ -11,6 +11,7 @@ struct dnn; /* the math library's engine and stream, one per device */
 int dnn_open(struct dnn **out);
 void dnn_close(struct dnn *dnn);
 const char *dnn_version(const struct dnn *dnn);
+const char *dnn_isa(void);
 
 struct cpu_math_device {
 	struct host_device cpu; /* first */
@@ -120,6 +121,8 @@ int cpu_sgd(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_
 int cpu_adam(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w,
 	     float *m, float *v, const void *g);
 int cpu_sum_tree(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc);
+int cpu_look(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_look_desc *d, void *x, struct dn_exact *sum,
+	     int64_t *bad);
 int cpu_count_nonfinite(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, int64_t *count);
 
 #endif

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <omp.h>
 #include <stdio.h>
+#include <string.h>
 #include "backend/backend_priv.h"
 #include "backend/cpu/cpu_priv.h"
 #include "backend/cpu/dnn_api.h"
@@ -103,6 +104,14 @@ void dnn_close(struct dnn *dnn)
 const char *dnn_version(const struct dnn *dnn)
 {
 	return dnn->version;
+}
+
+const char *dnn_isa(void)
+{
+	static const char prefix[] = "cpu_isa_";
+	const char *name = dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa());
+
+	return strncmp(name, prefix, sizeof(prefix) - 1) ? name : name + sizeof(prefix) - 1;
 }
 
 /* returns what to restore */

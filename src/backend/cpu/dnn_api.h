@@ -4,6 +4,7 @@
 #ifndef DN_BACKEND_CPU_DNN_API_H
 #define DN_BACKEND_CPU_DNN_API_H
 #include <oneapi/dnnl/dnnl.h>
+#include <oneapi/dnnl/dnnl_debug.h>
 
 #include "base/mem.h"
 

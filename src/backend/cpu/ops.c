@@ -789,3 +789,65 @@ int cpu_count_nonfinite(struct dn_stream *st, enum dn_type type, int64_t n, cons
 	*count = bad;
 	return 0;
 }
+
+#define LOOK_CHUNK 16384 /* squares of 48 bits: as many stay below 2^63 */
+
+/* at most LOOK_CHUNK elements: one whole number for each exponent */
+static void look_chunk(int64_t n, const struct dn_look_desc *d, float *x, bool sums, struct dn_exact *sum, int64_t *bad)
+{
+	uint64_t bins[256] = { 0 };
+	uint32_t max = 0;
+
+	for (int64_t i = 0; i < n; i++) {
+		float was = x[i], is = was;
+		const struct look_float f = look_float(&is, d->limit);
+
+		if (is < was || is > was)
+			x[i] = is;
+		bins[f.e] += d->p == 2 ? (uint64_t)f.m * f.m : f.m;
+		if (f.e == 255)
+			++*bad;
+		else if (f.bits > max)
+			max = f.bits;
+	}
+	for (int e = 1; e < 255 && sums && d->p; e++)
+		if (bins[e])
+			exact_add(sum, bins[e], d->p * (e - 1));
+	sum->max = max > sum->max ? max : sum->max;
+	exact_carry(sum);
+}
+
+static void look_merge(struct dn_exact *to, const struct dn_exact *from)
+{
+	for (int k = 0; k < DN_EXACT_WORDS; k++)
+		to->word[k] += from->word[k];
+	to->max = from->max > to->max ? from->max : to->max;
+	exact_carry(to);
+}
+
+int cpu_look(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_look_desc *d, void *px, struct dn_exact *sum,
+	     int64_t *bad)
+{
+	float *x = px;
+	int err = type_check(&cpu_limits, "look", type);
+	int nt = stream_threads(st);
+	struct dn_exact all = { .max = 0 };
+	int64_t n_bad = 0;
+
+	if (err)
+		return err;
+#pragma omp parallel num_threads(nt) reduction(+ : n_bad) if (n >= CPU_PARALLEL_MIN)
+	{
+		struct dn_exact mine = { .max = 0 };
+
+#pragma omp for schedule(static)
+		for (int64_t at = 0; at < n; at += LOOK_CHUNK)
+			look_chunk(n - at < LOOK_CHUNK ? n - at : LOOK_CHUNK, d, x + at, sum != NULL, &mine, &n_bad);
+#pragma omp critical
+		look_merge(&all, &mine); /* whole numbers: any order gives the same sum */
+	}
+	if (sum)
+		look_merge(sum, &all);
+	*bad += n_bad;
+	return 0;
+}

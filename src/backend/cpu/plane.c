@@ -224,6 +224,20 @@ static void bn_channel_data(const struct dn_bn_desc *d, int64_t k, const float *
 	}
 }
 
+/* dx (+)= by_dy dy */
+static void bn_channel_frozen(const struct dn_bn_desc *d, int64_t k, const float *dy, float by_dy, float *dx, bool acc)
+{
+	const int64_t hw = dn_tensor_plane(&d->x);
+
+	for (int64_t i = 0; i < d->x.n; i++) {
+		const float *by = dy + (i * d->x.c + k) * hw;
+		float *to = dx + (i * d->x.c + k) * hw;
+
+		for (int64_t j = 0; j < hw; j++)
+			to[j] = acc ? to[j] + by_dy * by[j] : by_dy * by[j];
+	}
+}
+
 /* The legacy rule differentiates with 1e-5 inside the root, whatever its forward did. */
 static double bn_backward_inverse(float var)
 {
@@ -246,18 +260,24 @@ int cpu_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool froze
 #pragma omp parallel for schedule(static) num_threads(nt) if (d->x.n * d->x.c * hw >= CPU_PARALLEL_MIN)
 	for (int64_t k = 0; k < d->x.c; k++) {
 		double inv = bn_backward_inverse(var[k]), forward = bn_inverse(d, var[k]);
-		double sum, sum_x, s = (double)scale[k];
+		double sum = 0, sum_x = 0, s = (double)scale[k];
 		float by_dy, by_x, base;
 
-		bn_channel_products(d, k, x, dy, (double)mean[k], &sum, &sum_x);
-		cpu_give(&dscale[k], acc_params, (float)(sum_x * forward));
+		if (dscale) {
+			bn_channel_products(d, k, x, dy, (double)mean[k], &sum, &sum_x);
+			cpu_give(&dscale[k], acc_params, (float)(sum_x * forward));
+		}
 		if (dbias)
 			cpu_give(&dbias[k], acc_params, (float)sum);
 		if (!dx)
 			continue;
-		by_dy = (float)(frozen ? s * forward : s * inv);
-		by_x = (float)(frozen ? 0 : -s * inv * inv * inv * sum_x / count);
-		base = (float)(frozen ? 0 : -s * inv * sum / count);
+		if (frozen) {
+			bn_channel_frozen(d, k, dy, (float)(s * forward), dx, acc);
+			continue;
+		}
+		by_dy = (float)(s * inv);
+		by_x = (float)(-s * inv * inv * inv * sum_x / count);
+		base = (float)(-s * inv * sum / count);
 		bn_channel_data(d, k, x, dy, mean[k], by_dy, by_x, base, dx, acc);
 	}
 	return 0;

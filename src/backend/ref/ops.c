@@ -308,12 +308,14 @@ int ref_bn_backward(struct dn_stream *st, const struct dn_bn_desc *d, bool froze
 	if (err)
 		return err;
 	for (int64_t k = 0; k < d->x.c; k++) {
-		double sum, sum_x;
+		double sum = 0, sum_x = 0;
 
-		bn_products(d, k, x, dy, mean[k], &sum, &sum_x);
+		if (dscale)
+			bn_products(d, k, x, dy, mean[k], &sum, &sum_x);
 		if (dx)
 			bn_data(d, k, frozen, count, x, mean[k], var[k], scale[k], sum, sum_x, dy, dx, acc);
-		give(&dscale[k], acc_params, (float)(sum_x / bn_divisor(d, var[k])));
+		if (dscale)
+			give(&dscale[k], acc_params, (float)(sum_x / bn_divisor(d, var[k])));
 		if (dbias)
 			give(&dbias[k], acc_params, (float)sum);
 	}
@@ -807,4 +809,27 @@ int ref_count_nonfinite(struct dn_stream *st, enum dn_type type, int64_t n, cons
 		bad += !isfinite(x[i]);
 	*count = bad;
 	return 0;
+}
+
+int ref_look(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_look_desc *d, void *px, struct dn_exact *sum,
+	     int64_t *bad)
+{
+	float *x = px;
+	int err = type_check(&ref_limits, "look", type);
+
+	for (int64_t i = 0; i < n && !err; i++) {
+		const struct look_float f = look_float(&x[i], d->limit);
+
+		if (f.e == 255) {
+			++*bad;
+			continue;
+		}
+		if (sum && d->p)
+			exact_add(sum, d->p == 2 ? (uint64_t)f.m * f.m : f.m, d->p * (int)(f.e - 1));
+		if (sum && f.bits > sum->max)
+			sum->max = f.bits;
+		if (sum)
+			exact_carry(sum);
+	}
+	return err;
 }

@@ -24,6 +24,7 @@ static void ref_facts(const struct dn_device *dev, struct dn_facts *out)
 	out->align_bytes = DN_ALIGN;
 	out->host_access = true;
 	out->library = "none";
+	out->isa = "none";
 }
 
 const struct dn_backend dn_backend_ref = {
@@ -109,6 +110,7 @@ const struct dn_backend dn_backend_ref = {
 	.adam = ref_adam,
 	.sum_tree = ref_sum_tree,
 	.count_nonfinite = ref_count_nonfinite,
+	.look = ref_look,
 };
 
 static int ref_open(const struct dn_device_desc *desc, struct dn_device **out)

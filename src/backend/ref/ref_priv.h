@@ -84,6 +84,8 @@ int ref_sgd(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_
 int ref_adam(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_adam *o, const struct dn_numbers *num, float *w,
 	     float *m, float *v, const void *g);
 int ref_sum_tree(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc);
+int ref_look(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_look_desc *d, void *x, struct dn_exact *sum,
+	     int64_t *bad);
 int ref_count_nonfinite(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, int64_t *count);
 
 #endif

@@ -9,7 +9,7 @@ int layer_act_setup(struct dn_layer *l, void **pre)
 
 enum dn_act layer_act_inside(const struct dn_layer *l)
 {
-	return dn_act_of_input(l->act) && l->net->opt.train && !l->frozen ? DN_ACT_LINEAR : l->act;
+	return dn_act_of_input(l->act) && layer_goes_back(l) ? DN_ACT_LINEAR : l->act;
 }
 
 int layer_act_forward(struct dn_layer *l, const void *pre)

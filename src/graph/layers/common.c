@@ -27,6 +27,16 @@ bool layer_gives(const struct dn_layer *l, int k)
 	return at >= 0 && l->net->layers[at].wants_delta;
 }
 
+bool layer_goes_back(const struct dn_layer *l)
+{
+	if (!l->net->opt.train || !l->frozen)
+		return l->net->opt.train;
+	for (int k = 0; k < l->n_inputs; k++)
+		if (layer_gives(l, k))
+			return true;
+	return false;
+}
+
 int layer_conv(struct dn_layer *l, const struct dn_conv_desc *d, struct dn_conv **out)
 {
 	const struct dn_backend *be = l->net->dev->be;

@@ -56,7 +56,7 @@ static int connected_backward(struct dn_layer *l, const struct dn_pass *pass)
 	const struct dn_gemm_desc back = dn_gemm_dense(false, false, l->local_batch, l->inputs, l->outputs, acc ? 1 : 0);
 	int err = linear_backward(li, l);
 
-	if (!err)
+	if (!err && !l->frozen)
 		err = be->gemm(st, &dw, l->delta, dn_layer_x(l, pass, 0), li->weights->grad);
 	if (!err && dx)
 		err = be->gemm(st, &back, l->delta, li->weights->value, dx);

@@ -249,7 +249,7 @@ static int conv_backward(struct dn_layer *l, const struct dn_pass *pass)
 	void *dx = dn_layer_dx(l, 0, &acc);
 	int err = linear_backward(&cv->linear, l);
 
-	if (!err)
+	if (!err && !l->frozen)
 		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, pass, 0), l->delta, cv->linear.weights->grad,
 						dn_layer_adds(l), l->net->workspace);
 	if (!err && dx)

@@ -129,7 +129,7 @@ static int deconv_backward(struct dn_layer *l, const struct dn_pass *pass)
 	void *dx = dn_layer_dx(l, 0, &acc);
 	int err = linear_backward(&dc->linear, l);
 
-	if (!err)
+	if (!err && !l->frozen)
 		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, pass, 0), dc->linear.weights->grad,
 						dn_layer_adds(l), l->net->workspace);
 	if (err || !dx)

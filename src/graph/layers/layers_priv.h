@@ -130,6 +130,8 @@ void *layer_priv(struct dn_layer *l, size_t size);
 void layer_free_priv(struct dn_layer *l);
 /* layer_gives() - somebody wants the delta of input @k */
 bool layer_gives(const struct dn_layer *l, int k);
+/* layer_goes_back() - training runs its backward; a frozen layer's where somebody before it learns. Known once the inputs are. */
+bool layer_goes_back(const struct dn_layer *l);
 /* layer_key() - for describe(): the text of a key, or @def */
 const char *layer_key(const struct dn_layer *l, const char *key, const char *def);
 /* layer_sources() - for describe(): the layers that @key names, counted from the first: "9 7" for -1,-3 in layer 10 */

@@ -55,7 +55,7 @@ void linear_in_conv(struct layer_linear *li, const struct dn_layer *l, struct dn
 	li->op_ends = !li->batch_norm;
 	d->bias = li->op_ends;
 	d->act = li->op_ends ? layer_act_inside(l) : DN_ACT_LINEAR;
-	d->train = l->net->opt.train && !l->frozen;
+	d->train = layer_goes_back(l);
 }
 
 static void *normed(const struct layer_linear *li, const struct dn_layer *l)
@@ -88,5 +88,7 @@ int linear_backward(const struct layer_linear *li, struct dn_layer *l)
 		return err;
 	if (li->batch_norm)
 		return norm_backward(&li->norm, l, li->z, l->delta, l->delta, false);
+	if (l->frozen)
+		return 0;
 	return l->net->dev->be->bias_backward(l->net->compute, &li->bias_of, l->delta, li->biases->grad, dn_layer_adds(l));
 }

@@ -110,7 +110,7 @@ static int local_backward(struct dn_layer *l, const struct dn_pass *pass)
 	void *dx = dn_layer_dx(l, 0, &acc);
 	int err = linear_backward(&lo->linear, l);
 
-	if (!err)
+	if (!err && !l->frozen)
 		err = be->local_backward_weights(st, &lo->desc, dn_layer_x(l, pass, 0), l->delta, lo->linear.weights->grad,
 						 dn_layer_adds(l));
 	if (!err && dx)

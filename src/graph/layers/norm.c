@@ -139,6 +139,10 @@ int norm_backward(const struct layer_norm *nm, struct dn_layer *l, const void *x
 	float *dbias = nm->biases ? nm->biases->grad : NULL;
 	int err;
 
+	if (l->frozen)
+		return dx ? be->bn_backward(st, &nm->desc, true, NULL, nm->rolling_mean->value, nm->rolling_variance->value,
+					    nm->scales->value, dy, dx, acc, NULL, NULL, false)
+			  : 0;
 	if (!nm->sync)
 		return be->bn_backward(st, &nm->desc, false, x, nm->mean, nm->variance, nm->scales->value, dy, dx, acc,
 				       nm->scales->grad, dbias, dn_layer_adds(l));
