@@ -175,11 +175,14 @@ static void a_large_number_of_tensors_is_packed_in_time(void)
 
 /* --- plans --- */
 
-static const char *const text =
-	NET_HEAD("1") "height=10\nwidth=10\nchannels=3\n"
-		      "[convolutional]\nfilters=7\nsize=3\npad=1\nbatch_normalize=1\nactivation=leaky\n"
-		      "[convolutional]\nfilters=13\nsize=3\npad=1\nbatch_normalize=1\nactivation=leaky\n"
-		      "[maxpool]\nsize=2\nstride=2\n" CONNECTED("37") CONNECTED_BN("11") CONNECTED("5") SOFTMAX;
+/* all learns; or some is frozen, in blocks that learn where they are cut elsewhere */
+#define NET(frozen) \
+	NET_HEAD("1") \
+	"height=10\nwidth=10\nchannels=3\n" \
+	"[convolutional]\nfilters=7\nsize=3\npad=1\nbatch_normalize=1\nactivation=leaky\n" \
+	"[convolutional]\nfilters=13\nsize=3\npad=1\nbatch_normalize=1\nactivation=leaky\n" frozen \
+	"[maxpool]\nsize=2\nstride=2\n" CONNECTED("37") CONNECTED_BN("11") CONNECTED("5") SOFTMAX
+static const char *const texts[] = { NET(""), NET("stopbackward=1\n") };
 
 static int64_t row_of(const struct planned *p, int t)
 {
@@ -194,6 +197,7 @@ static void owned_in_pieces(const struct planned *p, int t, enum dn_part part, e
 	const struct fsdp_plan *plan = p->plan;
 	const struct fsdp_tensor *x = &plan->tensors[t];
 	unsigned char *seen = calloc((size_t)x->n, 1);
+	const bool none = part != DN_VALUE && p->net->params[x->param]->frozen;
 	int64_t wrong_ones = 0;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(seen);
@@ -213,7 +217,7 @@ static void owned_in_pieces(const struct planned *p, int t, enum dn_part part, e
 		CU_ASSERT((size_t)(from + n) * sizeof(float) <= fsdp_place_part(plan, x->block, part).bytes);
 	}
 	for (int64_t e = 0; e < x->n; e++)
-		wrong_ones += seen[e] != 1;
+		wrong_ones += seen[e] != !none;
 	CHECK_EQ(wrong_ones, 0);
 	free(seen);
 }
@@ -251,7 +255,7 @@ static void no_rank_boundary_cuts_a_row_or_a_tensor(void)
 	for (int layout = FSDP_FLAT; layout <= FSDP_PLANNED_TENSOR; layout++)
 		for (int strategy = FSDP_FULL; strategy <= FSDP_HYBRID_FULL_OPT; strategy++)
 			for (size_t m = 0; m < sizeof(meshes) / sizeof(meshes[0]); m++)
-				for (int cut = 0; cut < 3; cut++) {
+				for (int cut = 0; cut < 6; cut++) {
 					struct fsdp_options o = plan_defaults();
 					struct planned p;
 
@@ -260,8 +264,8 @@ static void no_rank_boundary_cuts_a_row_or_a_tensor(void)
 					o.layout = (enum fsdp_layout)layout;
 					o.strategy = (enum fsdp_strategy)strategy;
 					o.shards = meshes[m].shards;
-					o.policy = policy_of(blocks[cut]);
-					CHECK_OK_FATAL(planned_make(&p, text, meshes[m].world, true, &o));
+					o.policy = policy_of(blocks[cut % 3]);
+					CHECK_OK_FATAL(planned_make(&p, texts[cut / 3], meshes[m].world, true, &o));
 					for (int t = 0; t < p.plan->n_tensors; t++)
 						for (int part = DN_VALUE; part <= DN_STATE0; part++)
 							owned_in_pieces(&p, t, (enum dn_part)part, o.layout);
@@ -283,9 +287,9 @@ static void layouts_differ_only_where_ranks_meet(void)
 
 		o.policy = policy_of("whole");
 		o.strategy = strategies[k];
-		CHECK_OK_FATAL(planned_make(&flat, text, 3, true, &o));
+		CHECK_OK_FATAL(planned_make(&flat, texts[0], 3, true, &o));
 		o.layout = FSDP_PLANNED_ROW;
-		CHECK_OK_FATAL(planned_make(&row, text, 3, true, &o));
+		CHECK_OK_FATAL(planned_make(&row, texts[0], 3, true, &o));
 		CU_ASSERT(flat.plan->hash != row.plan->hash);
 		for (int t = 0; t < flat.plan->n_tensors; t++)
 			moved |= flat.plan->tensors[t].offset != row.plan->tensors[t].offset;

@@ -214,16 +214,19 @@ static int share_accesses(struct check *c, const struct fsdp_op *op)
 {
 	int err = use_staging(c, op);
 
-	return err ? err : use(c, op, fsdp_place_part(c->p, op->block, c->p->calls[op->call].sums ? DN_GRAD : DN_VALUE), true);
+	return err ? err
+		   : use(c, op,
+			 c->p->calls[op->call].sums ? fsdp_place_part(c->p, op->block, DN_GRAD)
+						    : fsdp_place_learning(c->p, op->block),
+			 true);
 }
 
 static int gather_accesses(struct check *c, const struct fsdp_op *op)
 {
-	bool kept = c->p->calls[op->call].kept;
-	int err = use(c, op, kept ? fsdp_place_kept(c->p, op->block) : fsdp_place_part(c->p, op->block, DN_VALUE), false);
+	int err = use(c, op, fsdp_place_call(c->p, op->call, false), false);
 
 	if (!err)
-		err = use(c, op, fsdp_place_values(c->p, op->block), true);
+		err = use(c, op, fsdp_place_call(c->p, op->call, true), true);
 	return err ? err : use_staging(c, op);
 }
 
@@ -239,7 +242,7 @@ static int update_accesses(struct check *c, const struct fsdp_op *op)
 	int err = use(c, op, fsdp_place_part(c->p, op->block, DN_GRAD), false);
 
 	if (!err)
-		err = use(c, op, fsdp_place_part(c->p, op->block, DN_VALUE), true);
+		err = use(c, op, fsdp_place_learning(c->p, op->block), true);
 	for (int k = 0; k < c->p->n_states && !err; k++)
 		err = use(c, op, fsdp_place_part(c->p, op->block, (enum dn_part)(DN_STATE0 + k)), true);
 	return err;

@@ -54,33 +54,41 @@ static int64_t owners(const struct fsdp_block *b)
 	return (int64_t)b->shards.size * (b->learns && b->cut_states ? b->replicas.size : 1);
 }
 
-/* in file order */
-static int64_t place_flat(struct fsdp_tensor *t, int n, int64_t world)
+/* tensors of a block, in file order, that are cut alike */
+struct group {
+	struct fsdp_tensor **t;
+	int n;
+	int64_t parts; /* see owners() */
+};
+
+/* in file order; returns their elements with padding */
+static int64_t place_flat(const struct group *g, int64_t world)
 {
 	int64_t end = 0;
 
-	for (int i = 0; i < n; i++) {
-		t[i].offset = up(end, FSDP_ALIGN);
-		end = t[i].offset + t[i].n;
+	for (int i = 0; i < g->n; i++) {
+		g->t[i]->offset = up(end, FSDP_ALIGN);
+		end = g->t[i]->offset + g->t[i]->n;
 	}
 	return up(end, world * FSDP_ALIGN);
 }
 
-static int place_planned(const struct fsdp_plan *p, const struct dn_net *net, struct fsdp_tensor *t, int n, int64_t parts,
-			 int64_t *padded)
+static int place_planned(const struct fsdp_plan *p, const struct dn_net *net, const struct group *g, int64_t *padded)
 {
-	struct plan_item *items = dn_calloc((size_t)n, sizeof(*items));
+	struct plan_item *items = dn_calloc((size_t)g->n, sizeof(*items));
 	int64_t part;
 	int err = items ? 0 : -ENOMEM;
 
-	for (int i = 0; i < n && !err; i++)
-		items[i] = (struct plan_item){ .index = i, .n = t[i].n, .row = t[i].n / net->params[t[i].param]->shape[0] };
+	for (int i = 0; i < g->n && !err; i++)
+		items[i] = (struct plan_item){ .index = i,
+					       .n = g->t[i]->n,
+					       .row = g->t[i]->n / net->params[g->t[i]->param]->shape[0] };
 	if (!err)
-		err = plan_pack(items, n, parts, p->grid.world / parts * FSDP_ALIGN, p->opt.layout, &part);
-	for (int i = 0; i < n && !err; i++)
-		t[items[i].index].offset = items[i].offset;
+		err = plan_pack(items, g->n, g->parts, p->grid.world / g->parts * FSDP_ALIGN, p->opt.layout, &part);
+	for (int i = 0; i < g->n && !err; i++)
+		g->t[items[i].index]->offset = items[i].offset;
 	if (!err)
-		*padded = parts * part;
+		*padded = g->parts * part;
 	dn_free(items);
 	return err;
 }
@@ -92,36 +100,49 @@ static int by_offset(const void *a, const void *b)
 	return (*x)->offset < (*y)->offset ? -1 : 1;
 }
 
-/* between tensors, wherever they lie, and behind the last */
-static int list_gaps(struct fsdp_plan *p, struct fsdp_block *b)
+/* The group behind @from elements of its block; *to: where it ends, for every rank at the same length. */
+static int place_group(struct fsdp_plan *p, const struct dn_net *net, struct fsdp_block *b, struct group *g, int64_t from,
+		       int64_t *to)
 {
-	const struct fsdp_tensor **t = dn_calloc((size_t)b->n_tensors, sizeof(*t));
-	int64_t end = 0;
+	int64_t end = from, padded = 0;
+	int err = 0;
 
-	if (!t)
-		return -ENOMEM;
-	for (int i = 0; i < b->n_tensors; i++)
-		t[i] = &p->tensors[b->first_tensor + i];
-	qsort(t, (size_t)b->n_tensors, sizeof(*t), by_offset);
-	for (int i = 0; i < b->n_tensors; i++) {
-		add_gap(p, b, end, t[i]->offset);
-		end = t[i]->offset + t[i]->n;
+	if (p->opt.layout == FSDP_FLAT || g->parts == 1)
+		padded = place_flat(g, p->grid.world);
+	else
+		err = place_planned(p, net, g, &padded);
+	if (err)
+		return err;
+	qsort(g->t, (size_t)g->n, sizeof(struct fsdp_tensor *), by_offset);
+	for (int i = 0; i < g->n; i++) { /* gaps: between them, wherever they lie, and behind the last */
+		g->t[i]->offset += from;
+		add_gap(p, b, end, g->t[i]->offset);
+		end = g->t[i]->offset + g->t[i]->n;
 	}
-	add_gap(p, b, end, b->padded);
-	dn_free(t);
+	*to = from + padded;
+	add_gap(p, b, end, *to);
 	return 0;
 }
 
+/* What is frozen in a block that learns lies behind what learns, and is cut for itself: gradients, sums and states are those of the
+ * front. */
 static int place_tensors(struct fsdp_plan *p, const struct dn_net *net, struct fsdp_block *b)
 {
-	struct fsdp_tensor *t = &p->tensors[b->first_tensor];
-	int err = 0;
+	struct fsdp_tensor **t = dn_calloc((size_t)b->n_tensors, sizeof(struct fsdp_tensor *));
+	int err = t ? 0 : -ENOMEM;
 
-	if (p->opt.layout == FSDP_FLAT || owners(b) == 1)
-		b->padded = place_flat(t, b->n_tensors, p->grid.world);
-	else
-		err = place_planned(p, net, t, b->n_tensors, owners(b), &b->padded);
-	return err ? err : list_gaps(p, b);
+	for (int frozen = 0; frozen < 2 && !err; frozen++) {
+		struct group g = { .t = t, .parts = frozen ? b->shards.size : owners(b) };
+
+		for (int k = b->first_tensor; k < b->first_tensor + b->n_tensors; k++)
+			if ((b->learns && net->params[p->tensors[k].param]->frozen) == frozen)
+				t[g.n++] = &p->tensors[k];
+		err = place_group(p, net, b, &g, b->padded, &b->padded);
+		if (!frozen && b->learns)
+			b->learning = b->padded;
+	}
+	dn_free(t);
+	return err;
 }
 
 /* The block ends where every rank's shard is equally long. */
@@ -159,9 +180,10 @@ static int lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 		return err;
 	b->gathered = b->n_tensors > 0 && !b->whole;
 	b->shard = b->padded / b->shards.size;
-	b->part = b->cut_states ? b->shard / b->replicas.size : b->shard;
+	b->shard_learning = b->learning / b->shards.size;
+	b->part = b->cut_states ? b->shard_learning / b->replicas.size : b->shard_learning;
 	/* the sum over the copies is made in place, of parts of a shard, when they all want it or it is made once a step */
-	b->sum = b->cut_states && !plan_combines_last(p, b) ? b->part : b->shard;
+	b->sum = b->cut_states && !plan_combines_last(p, b) ? b->part : b->shard_learning;
 	return 0;
 }
 
@@ -253,7 +275,7 @@ static int assign_grad_slots(struct fsdp_plan *p)
 		if (!b->learns)
 			continue;
 		b->grad_slot = j++ % p->n_grad_slots; /* one at least: b learns. NOLINT(clang-analyzer-core.DivideZero) */
-		widen(&p->grad_slots[b->grad_slot], b->padded);
+		widen(&p->grad_slots[b->grad_slot], b->learning);
 	}
 	place_slots(p->grad_slots, p->n_grad_slots);
 	return 0;
@@ -338,26 +360,45 @@ static void reduce_calls(struct fsdp_plan *p, int i)
 								 .block = i,
 								 .acc = k,
 								 .in_place = in_place,
-								 .n = two ? b->shard : b->padded / p->grid.world },
+								 .n = two ? b->shard_learning : b->learning / p->grid.world },
 					     FSDP_REDUCEQ, two ? &b->shards : &all);
 	for (int k = 0; two && k < (several && !last ? 2 : 1); k++)
-		b->combine_call[k] = add_call(
-			p,
-			(struct fsdp_call){
-				.kind = FSDP_COMBINE, .block = i, .acc = k, .in_place = last, .n = b->shard / b->replicas.size },
-			FSDP_REPLICAQ, &b->replicas);
+		b->combine_call[k] = add_call(p,
+					      (struct fsdp_call){ .kind = FSDP_COMBINE,
+								  .block = i,
+								  .acc = k,
+								  .in_place = last,
+								  .n = b->shard_learning / b->replicas.size },
+					      FSDP_REPLICAQ, &b->replicas);
 	if (b->replicas.size > 1)
-		b->share_call = add_call(
-			p,
-			(struct fsdp_call){
-				.kind = FSDP_SHARE, .block = i, .sums = !b->cut_states, .n = b->shard / b->replicas.size },
-			FSDP_REPLICAQ, &b->replicas);
+		b->share_call = add_call(p,
+					 (struct fsdp_call){ .kind = FSDP_SHARE,
+							     .block = i,
+							     .sums = !b->cut_states,
+							     .n = b->shard_learning / b->replicas.size },
+					 FSDP_REPLICAQ, &b->replicas);
+}
+
+/* One, or two where what is frozen is cut for itself. */
+static void gather_calls(struct fsdp_plan *p, int i, bool kept, int call[2], const struct fsdp_group *group)
+{
+	const struct fsdp_block *b = &p->blocks[i];
+	const int64_t first = b->learning ? b->learning : b->padded;
+	struct fsdp_call c = { .kind = FSDP_GATHER, .block = i, .kept = kept, .n = first / group->size };
+
+	call[0] = add_call(p, c, FSDP_GATHERQ, group);
+	if (first == b->padded)
+		return;
+	c.from = c.n;
+	c.to = first;
+	c.n = (b->padded - first) / group->size;
+	call[1] = add_call(p, c, FSDP_GATHERQ, group);
 }
 
 static int list_calls(struct fsdp_plan *p)
 {
 	const struct fsdp_group all = { p->grid.world, 1 };
-	const size_t most = 7 * (size_t)p->n_blocks + 1 + (size_t)p->n_sums;
+	const size_t most = 9 * (size_t)p->n_blocks + 1 + (size_t)p->n_sums;
 
 	p->calls = dn_calloc(most, sizeof(*p->calls));
 	p->lanes = dn_calloc(most, sizeof(*p->lanes));
@@ -366,16 +407,13 @@ static int list_calls(struct fsdp_plan *p)
 	for (int i = 0; i < p->n_blocks; i++) {
 		struct fsdp_block *b = &p->blocks[i];
 
-		b->gather_call = b->regather_call = b->share_call = -1;
+		b->share_call = -1;
 		for (int k = 0; k < 2; k++)
-			b->reduce_call[k] = b->combine_call[k] = -1;
+			b->gather_call[k] = b->regather_call[k] = b->reduce_call[k] = b->combine_call[k] = -1;
 		if (b->gathered)
-			b->gather_call = add_call(p, (struct fsdp_call){ .kind = FSDP_GATHER, .block = i, .n = b->shard },
-						  FSDP_GATHERQ, &b->shards);
+			gather_calls(p, i, false, b->gather_call, &b->shards);
 		if (b->kept_offset >= 0)
-			b->regather_call = add_call(
-				p, (struct fsdp_call){ .kind = FSDP_GATHER, .block = i, .kept = true, .n = b->padded / b->keeps },
-				FSDP_GATHERQ, &(const struct fsdp_group){ b->keeps, 1 });
+			gather_calls(p, i, true, b->regather_call, &(const struct fsdp_group){ b->keeps, 1 });
 		if (b->learns)
 			reduce_calls(p, i);
 	}
@@ -438,8 +476,8 @@ int plan_layout(struct fsdp_plan *p, const struct dn_net *net)
 	p->tensors = dn_calloc((size_t)net->n_params, sizeof(*p->tensors));
 	p->buffers = dn_calloc((size_t)net->n_params, sizeof(*p->buffers));
 	p->tensor_of_param = dn_calloc((size_t)net->n_params, sizeof(*p->tensor_of_param));
-	/* one before each tensor, one at the end of each block */
-	p->gaps = dn_calloc((size_t)net->n_params + (size_t)net->n_blocks, sizeof(*p->gaps));
+	/* one before each tensor, two at ends in each block */
+	p->gaps = dn_calloc((size_t)net->n_params + 2 * (size_t)net->n_blocks, sizeof(*p->gaps));
 	if (!p->blocks || !p->tensors || !p->buffers || !p->tensor_of_param || !p->gaps)
 		return -ENOMEM;
 	err = plan_strategies(p, net);

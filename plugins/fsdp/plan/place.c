@@ -55,6 +55,21 @@ struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_
 	return place(DN_MEM_OPTIMIZER, state * p->n_parts + b->state_offset, b->part); /* a plane for each state */
 }
 
+struct fsdp_place fsdp_place_learning(const struct fsdp_plan *p, int block)
+{
+	return fsdp_place_in_block(fsdp_place_part(p, block, DN_VALUE), 0, p->blocks[block].shard_learning);
+}
+
+struct fsdp_place fsdp_place_call(const struct fsdp_plan *p, int call, bool slot)
+{
+	const struct fsdp_call *c = &p->calls[call];
+	struct fsdp_place x = c->kept ? fsdp_place_kept(p, c->block) : fsdp_place_part(p, c->block, DN_VALUE);
+
+	if (!slot)
+		return fsdp_place_in_block(x, c->from, c->n);
+	return fsdp_place_in_block(fsdp_place_values(p, c->block), c->to, c->n * p->lanes[c->lane].group.size);
+}
+
 struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block)
 {
 	const struct fsdp_block *b = &p->blocks[block];
@@ -68,7 +83,7 @@ struct fsdp_place fsdp_place_grads(const struct fsdp_plan *p, int block)
 {
 	const struct fsdp_block *b = &p->blocks[block];
 
-	return b->grad_slot < 0 ? nothing : place(DN_MEM_GRAD_SLOTS, p->grad_slots[b->grad_slot].offset, b->padded);
+	return b->grad_slot < 0 ? nothing : place(DN_MEM_GRAD_SLOTS, p->grad_slots[b->grad_slot].offset, b->learning);
 }
 
 struct fsdp_place fsdp_place_kept(const struct fsdp_plan *p, int block)

@@ -46,24 +46,26 @@ void fsdp_plan_tensor(const struct fsdp_plan *p, int t, enum dn_part part, int r
 {
 	const struct fsdp_tensor *x = &p->tensors[t];
 	const struct fsdp_block *b = &p->blocks[x->block];
-	bool cut = part != DN_VALUE && b->cut_states;
-	int64_t place = fsdp_group_rank(&b->shards, rank) * b->shard; /* of what the rank owns, in the block's flat buffer */
+	bool cut = part != DN_VALUE && b->cut_states, still = x->offset >= b->learning;
+	int64_t shard = still ? b->shard - b->shard_learning : b->shard_learning;
+	/* what the rank owns, in the block's flat buffer */
+	int64_t place = (still ? b->learning : 0) + fsdp_group_rank(&b->shards, rank) * shard;
 	int64_t begin, end;
 
 	if (cut)
 		place += fsdp_group_rank(&b->replicas, rank) * b->part;
 	begin = x->offset > place ? x->offset : place;
-	end = place + (cut ? b->part : b->shard);
+	end = place + (cut ? b->part : shard);
 	if (end > x->offset + x->n)
 		end = x->offset + x->n;
-	if (begin >= end) {
+	if (begin >= end || (still && part != DN_VALUE)) {
 		*at = *n = *from = 0;
 		return;
 	}
 	*at = begin - x->offset;
 	*n = end - begin;
-	*from = begin - place;
-	if (part == DN_GRAD && cut && b->sum == b->shard) /* its part lies where the shard's lies */
+	*from = begin - place + (still ? b->shard_learning : 0);
+	if (part == DN_GRAD && cut && b->sum == b->shard_learning) /* its part lies where the shard's lies */
 		*from += fsdp_group_rank(&b->replicas, rank) * b->part;
 }
 
@@ -214,12 +216,12 @@ static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct
 
 		err = dn_buf_printf(
 			t,
-			"block %s %d-%d %s of %d %d padded %lld shard %lld at %lld sum %lld at %lld part %lld at %lld slot "
+			"block %s %d-%d %s of %d %d padded %lld learning %lld shard %lld at %lld sum %lld at %lld part %lld at %lld slot "
 			"%d %d kept %lld of %d\n",
 			b->name, b->first, b->last, fsdp_name_of(&fsdp_strategies, (int)b->strategy), b->shards.size,
-			b->replicas.size, (long long)b->padded, (long long)b->shard, (long long)b->shard_offset,
-			(long long)b->sum, (long long)b->grad_offset, (long long)b->part, (long long)b->state_offset, b->slot,
-			b->grad_slot, (long long)b->kept_offset, b->keeps);
+			b->replicas.size, (long long)b->padded, (long long)b->learning, (long long)b->shard,
+			(long long)b->shard_offset, (long long)b->sum, (long long)b->grad_offset, (long long)b->part,
+			(long long)b->state_offset, b->slot, b->grad_slot, (long long)b->kept_offset, b->keeps);
 		if (!err && b->recompute)
 			err = dn_buf_printf(t, "recomputed in backward\n");
 		for (int k = b->first_tensor; k < b->first_tensor + b->n_tensors && !err; k++)
@@ -253,8 +255,9 @@ static int hash_calls(struct dn_buf *t, const struct fsdp_plan *p)
 	for (int i = 0; i < p->n_calls && !err; i++) {
 		const struct fsdp_call *c = &p->calls[i];
 
-		err = dn_buf_printf(t, "call %d %d %d %d%d%d%d %lld %llu\n", c->kind, c->lane, c->block, c->acc, c->in_place,
-				    c->kept, c->sums, (long long)c->n, (unsigned long long)c->sent_bytes);
+		err = dn_buf_printf(t, "call %d %d %d %d%d%d%d %lld %lld %lld %llu\n", c->kind, c->lane, c->block, c->acc,
+				    c->in_place, c->kept, c->sums, (long long)c->from, (long long)c->to, (long long)c->n,
+				    (unsigned long long)c->sent_bytes);
 	}
 	return err;
 }

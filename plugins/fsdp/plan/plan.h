@@ -133,9 +133,11 @@ struct fsdp_block {
 	struct fsdp_group shards;    /* S ranks that values are cut over, neighbours, */
 	struct fsdp_group replicas;  /* R = world / S ranks that have the same */
 	int64_t params;		     /* trained elements, without padding */
-	int64_t padded;		     /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
-	int64_t shard;		     /* L = T / S: of values at rest */
-	int64_t part;		     /* what a rank updates, of its shard: all of it, or one in R, cut_states */
+	int64_t padded;		     /* T: all elements, a multiple of world * FSDP_ALIGN; 0 without trained params */
+	int64_t learning;	     /* of them, at the front: those that have gradients; likewise a multiple */
+	int64_t shard;		     /* L = T / S: of values at rest, */
+	int64_t shard_learning;	     /* at the front of which is this rank's part of those that learn */
+	int64_t part;		     /* what a rank updates, of that: all of it, or one in R, cut_states */
 	int64_t sum;		     /* elements of the gradient at rest: part, or what holds it */
 	int64_t shard_offset;	     /* of this block's shard among all (elements; the same on all ranks) */
 	int64_t grad_offset;	     /* of its sum among those of blocks that learn; -1 when nothing in it learns */
@@ -155,11 +157,11 @@ struct fsdp_block {
 	bool recompute;		     /* and runs the forward again, with the same values */
 	int slot, grad_slot;	     /* -1 = none */
 	int first_sum[2], n_sums[2]; /* in plan->sums: of its layers' forward [0] and backward [1] */
-	int gather_call;	     /* in plan->calls, -1 = none; likewise: */
-	int regather_call;	     /* before backward, of the parts that stayed */
-	int reduce_call[2];	     /* of the first microbatch, which overwrites the sum, and of the others, which add to it */
-	int combine_call[2];	     /* over the replicas, likewise */
-	int share_call;		     /* among the replicas: sums before the update, or values behind it */
+	int gather_call[2]; /* in plan->calls, -1 = none: of what learns, or of all; and of what is frozen beside it. Likewise: */
+	int regather_call[2]; /* before backward, of the parts that stayed */
+	int reduce_call[2];   /* of the first microbatch, which overwrites the sum, and of the others, which add to it */
+	int combine_call[2];  /* over the replicas, likewise */
+	int share_call;	      /* among the replicas: sums before the update, or values behind it */
 };
 
 struct fsdp_sum { /* over all ranks, asked for by a layer within its forward or backward */
@@ -200,6 +202,7 @@ struct fsdp_call {
 	bool in_place;	     /* the sum lies where this rank's part was: reduce: in the gradient slot; combine: at rest */
 	bool kept;	     /* gather: of the parts that stayed */
 	bool sums;	     /* share: of gradients, not of values */
+	int64_t from, to;    /* gather: elements before it in the shard, and in the slot */
 	int64_t n;	     /* elements: of a rank's part, or of the vector that is summed */
 	uint64_t sent_bytes; /* by each rank */
 };
@@ -224,6 +227,7 @@ struct fsdp_op {
 	int micro;     /* microbatch of the step; update: the last */
 	bool window;   /* the first of a microbatch or pass; see fsdp_window */
 	bool backward; /* gather: for the backward pass */
+	bool rest;     /* gather: of what is frozen, right behind that of what learns */
 	int part;      /* forward, backward: an exchange cuts them; exchange: the part before it */
 	int gives; /* forward, backward: in plan->sums, what its layers hand over at the end; exchange: what is summed; -1 = none */
 	int takes;   /* forward, backward: the sum that they go on with; -1 = none */
@@ -359,6 +363,10 @@ bool fsdp_plan_windows(const struct fsdp_plan *p);
 bool fsdp_place_shared(const struct fsdp_plan *p, enum dn_region r);
 /** fsdp_place_part() - of @block at rest: its shard of values, gradient sums, states; nothing when the block has no such part */
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part);
+/** fsdp_place_learning() - of @block's shard of values, those that learn */
+struct fsdp_place fsdp_place_learning(const struct fsdp_plan *p, int block);
+/** fsdp_place_call() - what plan->calls[@call], a gather of values, takes from this rank's memory; @slot: what it fills */
+struct fsdp_place fsdp_place_call(const struct fsdp_plan *p, int call, bool slot);
 /** fsdp_place_values(), fsdp_place_grads() - all of @block: in its slot, or at rest where values are whole; the microbatch's
  * gradients in their slot */
 struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block);

@@ -88,6 +88,7 @@ static void json_blocks(struct json *j, const struct fsdp_plan *p)
 		put(j, ",\"first\":%d,\"last\":%d,\"params\":%" PRId64, b->first, b->last, b->params);
 		put_u64(j, ",\"shard_bytes\":", fsdp_place_part(p, i, DN_VALUE).bytes);
 		put_u64(j, ",\"gathered_bytes\":", fsdp_place_values(p, i).bytes);
+		put_u64(j, ",\"learning_bytes\":", (uint64_t)b->learning * sizeof(float));
 		put_u64(j, ",\"padding_bytes\":", padding_bytes(p, i));
 		put(j, ",\"padding_ratio\":%.6f", padding_ratio(p, i));
 		put(j, ",\"strategy\":\"%s\",\"mesh\":{\"replicas\":%d,\"shards\":%d}",

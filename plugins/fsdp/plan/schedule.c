@@ -226,7 +226,7 @@ static int gather(struct walk *w, int block, bool backward)
 			      .backward = backward,
 			      .gives = -1,
 			      .takes = -1,
-			      .call = kept ? b->regather_call : b->gather_call };
+			      .call = kept ? b->regather_call[0] : b->gather_call[0] };
 	int waits[2], past[FSDP_MAX_WAITS], n = 0;
 	int free_event, n_past;
 	int err;
@@ -242,7 +242,10 @@ static int gather(struct walk *w, int block, bool backward)
 		waits[n++] = free_event; /* the slot's previous block has been read for the last time */
 	if (kept)
 		waits[n++] = event(w, FSDP_RELEASE, block); /* the part that stayed is there */
-	return emit(w, &op, waits, n, past, n_past);
+	err = emit(w, &op, waits, n, past, n_past);
+	op.rest = true;
+	op.call = kept ? b->regather_call[1] : b->gather_call[1];
+	return err || op.call < 0 ? err : emit(w, &op, NULL, 0, NULL, 0);
 }
 
 static bool holds(const struct walk *w, int block)

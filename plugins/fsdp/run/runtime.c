@@ -125,8 +125,8 @@ static int poison(struct fsdp_runtime *rt, struct fsdp_place x)
 	return rt->be->axpby(rt->queues[FSDP_COMPUTE], DN_F32, (int64_t)(x.bytes / sizeof(float)), NAN, at(rt, x), 0, at(rt, x));
 }
 
-/* Gaps travel in the reduction and stay zero in gradients and states; frozen tensors get no gradient written. @adds: to what
- * earlier microbatches have left in the slot. */
+/* Gaps travel in the reduction and stay zero in gradients and states; what is frozen has no place in the slot. @adds: to what earlier
+ * microbatches have left there. */
 static int open_grads(struct fsdp_runtime *rt, int block, bool adds)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
@@ -134,15 +134,14 @@ static int open_grads(struct fsdp_runtime *rt, int block, bool adds)
 	int err = adds ? 0 : poison(rt, slot);
 
 	for (int g = b->first_gap; g < b->first_gap + b->n_gaps && !err && !adds; g++)
-		err = zero(rt, fsdp_place_in_block(slot, rt->plan->gaps[g].offset, rt->plan->gaps[g].n));
-	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors && !err; t++) {
+		if (rt->plan->gaps[g].offset < b->learning)
+			err = zero(rt, fsdp_place_in_block(slot, rt->plan->gaps[g].offset, rt->plan->gaps[g].n));
+	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors; t++) {
 		const struct fsdp_tensor *ft = &rt->plan->tensors[t];
 		struct dn_param *p = rt->net->params[ft->param];
 
 		if (!p->frozen)
 			p->grad = at(rt, slot) + ft->offset;
-		else if (!adds)
-			err = zero(rt, fsdp_place_in_block(slot, ft->offset, ft->n));
 	}
 	for (int k = b->first; k <= b->last; k++)
 		rt->net->layers[k].adds = adds;
@@ -211,8 +210,10 @@ static int do_gather(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	struct fsdp_block_run *b = &rt->blocks[op->block];
 	int free_event, err;
 
-	if (b->state != FSDP_SHARDED)
+	if (b->state != (op->rest ? FSDP_GATHERING : FSDP_SHARDED))
 		return bad_state(rt, op, state_name(b->state));
+	if (op->rest)
+		return call(rt, op);
 	err = ready(rt, op->block);
 	if (err)
 		return err;
@@ -223,15 +224,21 @@ static int do_gather(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	return call(rt, op);
 }
 
-/* this rank's part of a gathered block, out of the slot that goes to another one now */
+/* this rank's part of a gathered block, out of the slot that goes to another one now: as it will be gathered again */
 static int keep_part(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[op->block];
-	struct fsdp_place part = fsdp_place_values(rt->plan, op->block);
-	int64_t n = b->padded / b->keeps;
+	int err = 0;
 
-	part = fsdp_place_in_block(part, rt->rank % b->keeps * n, n);
-	return rt->be->copy(rt->queues[FSDP_COMPUTE], at(rt, fsdp_place_kept(rt->plan, op->block)), at(rt, part), part.bytes);
+	for (int k = 0; k < 2 && b->regather_call[k] >= 0 && !err; k++) {
+		const struct fsdp_call *c = &rt->plan->calls[b->regather_call[k]];
+		struct fsdp_place kept = fsdp_place_call(rt->plan, b->regather_call[k], false);
+		struct fsdp_place all = fsdp_place_call(rt->plan, b->regather_call[k], true);
+
+		err = rt->be->copy(rt->queues[FSDP_COMPUTE], at(rt, kept),
+				   at(rt, fsdp_place_in_block(all, rt->rank % b->keeps * c->n, c->n)), kept.bytes);
+	}
+	return err;
 }
 
 static int do_release(struct fsdp_runtime *rt, const struct fsdp_op *op)
@@ -542,12 +549,12 @@ int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block)
 	return next_op(rt)->grads ? open_grads(rt, block, next_op(rt)->acc) : 0;
 }
 
-/* a microbatch's gradients, still in their slot: gaps and what is frozen are zero there */
+/* a microbatch's gradients, still in their slot: gaps are zero there */
 static int look_at_slot(struct fsdp_runtime *rt, int block)
 {
 	const struct fsdp_place slot = fsdp_place_grads(rt->plan, block);
 
-	return dn_net_look(rt->net, &(struct dn_look_desc){ 0 }, block, false, false, rt->plan->blocks[block].padded,
+	return dn_net_look(rt->net, &(struct dn_look_desc){ 0 }, block, false, false, rt->plan->blocks[block].learning,
 			   at(rt, slot));
 }
 
@@ -735,8 +742,8 @@ static int make_gather(struct fsdp_runtime *rt, int i)
 {
 	const struct fsdp_call *c = &rt->plan->calls[i];
 	const struct fsdp_gather a = {
-		.shard = at(rt, c->kept ? fsdp_place_kept(rt->plan, c->block) : fsdp_place_part(rt->plan, c->block, DN_VALUE)),
-		.slot = at(rt, fsdp_place_values(rt->plan, c->block)),
+		.shard = at(rt, fsdp_place_call(rt->plan, i, false)),
+		.slot = at(rt, fsdp_place_call(rt->plan, i, true)),
 		.n = c->n,
 		.count = count_of(rt, c),
 		.label = rt->labels[i],
@@ -751,7 +758,8 @@ static struct fsdp_place shard_of_grads(const struct fsdp_runtime *rt, int block
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 
-	return fsdp_place_in_block(fsdp_place_grads(rt->plan, block), fsdp_group_rank(&b->shards, rt->rank) * b->shard, b->shard);
+	return fsdp_place_in_block(fsdp_place_grads(rt->plan, block), fsdp_group_rank(&b->shards, rt->rank) * b->shard_learning,
+				   b->shard_learning);
 }
 
 /* this rank's equal part of the sum at rest, which is one part or all of them */
@@ -759,7 +767,7 @@ static struct fsdp_place part_of_sum(const struct fsdp_runtime *rt, int block)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 	struct fsdp_place sum = fsdp_place_part(rt->plan, block, DN_GRAD);
-	int64_t n = b->shard / b->replicas.size;
+	int64_t n = b->shard_learning / b->replicas.size;
 
 	return b->sum == n ? sum : fsdp_place_in_block(sum, fsdp_group_rank(&b->replicas, rt->rank) * n, n);
 }
@@ -802,8 +810,7 @@ static int make_combine(struct fsdp_runtime *rt, int i)
 static int make_share(struct fsdp_runtime *rt, int i)
 {
 	const struct fsdp_call *c = &rt->plan->calls[i];
-	const enum dn_part part = c->sums ? DN_GRAD : DN_VALUE;
-	struct fsdp_place all = fsdp_place_part(rt->plan, c->block, part);
+	struct fsdp_place all = c->sums ? fsdp_place_part(rt->plan, c->block, DN_GRAD) : fsdp_place_learning(rt->plan, c->block);
 	int64_t mine = fsdp_group_rank(&rt->plan->blocks[c->block].replicas, rt->rank) * c->n;
 	const struct fsdp_gather a = {
 		.shard = at(rt, fsdp_place_in_block(all, mine, c->n)),
