@@ -275,6 +275,7 @@ int dn_net_looked(struct dn_net *net, struct dn_looked *out)
 	const struct net_priv *priv = net->priv;
 	const struct dn_exact *sum = priv->host_looks;
 	const int64_t *bad = (const int64_t *)(const void *)(sum + 1);
+	uint32_t bits;
 	float max;
 	int err = net->dev->be->copy(net->compute, priv->host_looks, priv->looks, looks_bytes(priv));
 
@@ -284,7 +285,8 @@ int dn_net_looked(struct dn_net *net, struct dn_looked *out)
 		return err;
 	for (int k = 0; k < DN_EXACT_WORDS; k++)
 		out->word[k] = (double)sum->word[k];
-	memcpy(&max, &(uint32_t){ (uint32_t)sum->max }, sizeof(max)); /* host memory */
+	bits = (uint32_t)sum->max;
+	memcpy(&max, &bits, sizeof(max)); /* host memory */
 	out->max = (double)max;
 	out->before = out->after = -1;
 	for (int i = 0; i < net->n_blocks; i++) {
