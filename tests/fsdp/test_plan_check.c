@@ -150,6 +150,7 @@ static void check_random_plans(bool marks)
 		o.accumulate = draw(&s, 4);
 		o.stay = (int)draw(&s, 3);
 		o.layout = draw(&s, 3);
+		o.persistent = draw(&s, 2) ? draw(&s, 200) : 0;
 		o.policy_given = marks && draw(&s, 2); /* frozen and learning layers in one block */
 		if (o.policy_given)
 			o.policy = policy_of(draw(&s, 2) ? "size:1K" : "whole");

@@ -27,6 +27,7 @@ plans = {
     'release': ('0', {'blocks': 'each'}),
     'accumulate': ('no_sync', {}),
     'layout': ('planned:row', {}),
+    'persistent': ('50', {}),
     'clip_norm': ('.5', {}),
     'clip_value': ('.5', {}),
     'nan': ('skip', {}),

@@ -248,6 +248,16 @@ static int update_accesses(struct check *c, const struct fsdp_op *op)
 	return err;
 }
 
+/* the block's, and what it has of those in common */
+static int use_values(struct check *c, const struct fsdp_op *op)
+{
+	int err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+
+	if (!err && c->p->blocks[op->block].n_common)
+		err = use(c, op, fsdp_place_values(c->p, c->p->common), false);
+	return err;
+}
+
 static int accesses(struct check *c, const struct fsdp_op *op)
 {
 	int err = 0;
@@ -256,15 +266,19 @@ static int accesses(struct check *c, const struct fsdp_op *op)
 	case FSDP_GATHER:
 		return gather_accesses(c, op);
 	case FSDP_FORWARD:
-		err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+		err = use_values(c, op);
 		if (!err)
 			err = sum_accesses(c, op);
 		return err ? err : forward_buffers(c, op);
 	case FSDP_BACKWARD:
-		err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+		err = use_values(c, op);
 		if (!err)
 			err = sum_accesses(c, op);
-		return err || !op->grads ? err : use(c, op, fsdp_place_grads(c->p, op->block), true);
+		if (!err && op->grads)
+			err = use(c, op, fsdp_place_grads(c->p, op->block), true);
+		if (!err && op->grads && c->p->blocks[op->block].common_learns)
+			err = use(c, op, fsdp_place_grads(c->p, c->p->common), true);
+		return err;
 	case FSDP_REDUCE:
 		return reduce_accesses(c, op);
 	case FSDP_COMBINE:
@@ -316,6 +330,8 @@ static void sums(struct check *c, const struct fsdp_op *op)
 	c->updated |= op->kind == FSDP_UPDATE;
 	if (makes)
 		c->summed[op->block] = true;
+	if (makes && op->kind == FSDP_BACKWARD && c->p->blocks[op->block].common_learns)
+		c->summed[c->p->common] = true;
 	if (*line)
 		say(c, line);
 }

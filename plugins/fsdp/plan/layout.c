@@ -146,36 +146,10 @@ static int place_tensors(struct fsdp_plan *p, const struct dn_net *net, struct f
 }
 
 /* The block ends where every rank's shard is equally long. */
-static int lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
+static int lay_tensors(struct fsdp_plan *p, const struct dn_net *net, struct fsdp_block *b)
 {
-	const struct dn_block *src = &net->blocks[i];
-	struct fsdp_block *b = &p->blocks[i];
-	int first, n, err;
+	int err = place_tensors(p, net, b);
 
-	memcpy(b->name, src->name, sizeof(b->name));
-	b->first = src->first;
-	b->last = src->last;
-	b->first_tensor = p->n_tensors;
-	b->first_gap = p->n_gaps;
-	b->grad_offset = -1;
-	b->slot = b->grad_slot = -1;
-	b->kept_offset = -1;
-	b->first_buffer = p->n_buffers;
-	n = dn_block_params(src, &first);
-	for (int k = first; k < first + n; k++) {
-		const struct dn_param *prm = net->params[k];
-
-		if (prm->role == DN_BUFFER) {
-			lay_buffer(p, net, i, k);
-			continue;
-		}
-		p->tensor_of_param[k] = p->n_tensors;
-		p->tensors[p->n_tensors++] = (struct fsdp_tensor){ .param = k, .block = i, .n = prm->n };
-		b->n_tensors++;
-		b->params += prm->n;
-		b->learns = b->learns || (net->opt.train && !prm->frozen);
-	}
-	err = place_tensors(p, net, b);
 	if (err)
 		return err;
 	b->gathered = b->n_tensors > 0 && !b->whole;
@@ -185,6 +159,83 @@ static int lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 	/* the sum over the copies is made in place, of parts of a shard, when they all want it or it is made once a step */
 	b->sum = b->cut_states && !plan_combines_last(p, b) ? b->part : b->shard_learning;
 	return 0;
+}
+
+static void begin_block(struct fsdp_plan *p, struct fsdp_block *b)
+{
+	b->first_tensor = p->n_tensors;
+	b->first_gap = p->n_gaps;
+	b->grad_offset = -1;
+	b->slot = b->grad_slot = -1;
+	b->kept_offset = -1;
+	b->first_buffer = p->n_buffers;
+}
+
+static void add_tensor(struct fsdp_plan *p, const struct dn_net *net, int block, int param)
+{
+	const struct dn_param *prm = net->params[param];
+	struct fsdp_block *b = &p->blocks[block];
+
+	p->tensor_of_param[param] = p->n_tensors;
+	p->tensors[p->n_tensors++] = (struct fsdp_tensor){ .param = param, .block = block, .n = prm->n };
+	b->n_tensors++;
+	b->params += prm->n;
+	b->learns = b->learns || (net->opt.train && !prm->frozen);
+}
+
+/* does it stay whole where its block is cut? */
+static bool is_common(const struct fsdp_plan *p, int block, const struct dn_param *prm)
+{
+	const struct fsdp_block *b = &p->blocks[block];
+
+	return prm->role == DN_TRAINED && !b->whole && prm->n < b->persistent;
+}
+
+static int lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
+{
+	const struct dn_block *src = &net->blocks[i];
+	struct fsdp_block *b = &p->blocks[i];
+	int first, n;
+
+	memcpy(b->name, src->name, sizeof(b->name));
+	b->first = src->first;
+	b->last = src->last;
+	begin_block(p, b);
+	n = dn_block_params(src, &first);
+	for (int k = first; k < first + n; k++)
+		if (net->params[k]->role == DN_BUFFER)
+			lay_buffer(p, net, i, k);
+		else if (!is_common(p, i, net->params[k]))
+			add_tensor(p, net, i, k);
+	return lay_tensors(p, net, b);
+}
+
+/* Values are whole, gradients and states are cut over all ranks, and all of them are reduced at once. */
+static int lay_common(struct fsdp_plan *p, const struct dn_net *net)
+{
+	const int common = p->n_blocks;
+	struct fsdp_block *b = &p->blocks[common];
+
+	*b = (struct fsdp_block){ .name = "/common", .last = -1, .strategy = FSDP_OPT };
+	fsdp_strategy_cut(&p->grid, b);
+	begin_block(p, b);
+	for (int i = 0; i < p->n_blocks; i++) {
+		struct fsdp_block *of = &p->blocks[i];
+		int first, n = dn_block_params(&net->blocks[i], &first);
+
+		of->first_common = p->n_tensors;
+		for (int k = first; k < first + n; k++) {
+			if (!is_common(p, i, net->params[k]))
+				continue;
+			add_tensor(p, net, common, k);
+			of->n_common++;
+			of->common_learns |= net->opt.train && !net->params[k]->frozen;
+		}
+	}
+	if (!b->n_tensors)
+		return 0;
+	p->common = p->n_blocks++;
+	return lay_tensors(p, net, b);
 }
 
 /* In memory one after the other: shards of values, sums and parts of what learns. */
@@ -254,8 +305,9 @@ static int assign_slots(struct fsdp_plan *p)
 static int assign_grad_slots(struct fsdp_plan *p)
 {
 	int n = 0, j = 0, given = p->opt.grad_slots;
+	const bool common = p->common >= 0 && p->blocks[p->common].learns;
 
-	for (int i = 0; i < p->n_blocks; i++)
+	for (int i = 0; i < fsdp_plan_net_blocks(p); i++)
 		n += p->blocks[i].learns;
 	p->opt.grad_slots = given ? given : FSDP_GRAD_SLOTS;
 	p->n_grad_slots = n < p->opt.grad_slots ? n : p->opt.grad_slots;
@@ -266,6 +318,8 @@ static int assign_grad_slots(struct fsdp_plan *p)
 				       given, fsdp_name_of(&fsdp_accumulates, p->opt.accumulate), n);
 		p->opt.grad_slots = p->n_grad_slots = n;
 	}
+	n = p->n_grad_slots; /* the ring; what is common has one behind it, as it is written throughout backward */
+	p->n_grad_slots += common;
 	p->grad_slots = dn_calloc((size_t)p->n_grad_slots, sizeof(*p->grad_slots));
 	if (!p->grad_slots)
 		return -ENOMEM;
@@ -274,7 +328,7 @@ static int assign_grad_slots(struct fsdp_plan *p)
 
 		if (!b->learns)
 			continue;
-		b->grad_slot = j++ % p->n_grad_slots; /* one at least: b learns. NOLINT(clang-analyzer-core.DivideZero) */
+		b->grad_slot = i == p->common ? n : j++ % n; /* one at least: b learns. NOLINT(clang-analyzer-core.DivideZero) */
 		widen(&p->grad_slots[b->grad_slot], b->learning);
 	}
 	place_slots(p->grad_slots, p->n_grad_slots);
@@ -441,7 +495,7 @@ static int turn(struct fsdp_plan *p, const struct dn_net *net)
 
 	if (!seen)
 		return -ENOMEM;
-	for (int i = p->n_blocks - 1; i >= 0; i--) {
+	for (int i = fsdp_plan_net_blocks(p) - 1; i >= 0; i--) {
 		struct fsdp_block *b = &p->blocks[i];
 		bool reads = false, in_time = b->gathered && !seen[b->slot];
 
@@ -472,17 +526,20 @@ int plan_layout(struct fsdp_plan *p, const struct dn_net *net)
 	p->n_blocks = net->n_blocks;
 	p->n_params = net->n_params;
 	p->stats_block = -1;
-	p->blocks = dn_calloc((size_t)net->n_blocks, sizeof(*p->blocks));
+	p->common = -1;
+	p->blocks = dn_calloc((size_t)net->n_blocks + 1, sizeof(*p->blocks));
 	p->tensors = dn_calloc((size_t)net->n_params, sizeof(*p->tensors));
 	p->buffers = dn_calloc((size_t)net->n_params, sizeof(*p->buffers));
 	p->tensor_of_param = dn_calloc((size_t)net->n_params, sizeof(*p->tensor_of_param));
 	/* one before each tensor, two at ends in each block */
-	p->gaps = dn_calloc((size_t)net->n_params + 2 * (size_t)net->n_blocks, sizeof(*p->gaps));
+	p->gaps = dn_calloc((size_t)net->n_params + 2 * ((size_t)net->n_blocks + 1), sizeof(*p->gaps));
 	if (!p->blocks || !p->tensors || !p->buffers || !p->tensor_of_param || !p->gaps)
 		return -ENOMEM;
 	err = plan_strategies(p, net);
 	for (int i = 0; i < p->n_blocks && !err; i++)
 		err = lay_block(p, net, i);
+	if (!err)
+		err = lay_common(p, net);
 	if (err)
 		return err;
 	lay_shards(p);

@@ -42,6 +42,13 @@ void fsdp_plan_event_name(const struct fsdp_plan *p, int event, char *out, size_
 	snprintf(out, cap, "%s:%s", fsdp_op_name(kind), block < 0 ? "none" : p->blocks[block].name);
 }
 
+int fsdp_plan_block(const struct fsdp_plan *p, const struct dn_param *param)
+{
+	const int t = p->tensor_of_param[param->index];
+
+	return t < 0 ? p->buffers[~t].block : p->tensors[t].block;
+}
+
 void fsdp_plan_tensor(const struct fsdp_plan *p, int t, enum dn_part part, int rank, int64_t *at, int64_t *n, int64_t *from)
 {
 	const struct fsdp_tensor *x = &p->tensors[t];
@@ -78,7 +85,7 @@ bool fsdp_plan_first(const struct fsdp_plan *p, int block, enum dn_part part, in
 
 bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank)
 {
-	int block = param->block->index;
+	int block = fsdp_plan_block(p, param);
 	const struct fsdp_block *b = &p->blocks[block];
 
 	if (param->role == DN_BUFFER)
@@ -224,6 +231,8 @@ static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct
 			(long long)b->state_offset, b->slot, b->grad_slot, (long long)b->kept_offset, b->keeps);
 		if (!err && b->recompute)
 			err = dn_buf_printf(t, "recomputed in backward\n");
+		if (!err && b->n_common)
+			err = dn_buf_printf(t, "common %d from %d\n", b->n_common, b->first_common);
 		for (int k = b->first_tensor; k < b->first_tensor + b->n_tensors && !err; k++)
 			err = dn_buf_printf(t, "tensor %s %lld at %lld\n", net->params[p->tensors[k].param]->name,
 					    (long long)p->tensors[k].n, (long long)p->tensors[k].offset);

@@ -80,11 +80,12 @@ struct fsdp_options { /* [fsdp], resolved */
 	bool policy_given;	     /* on the command line: wins over markers */
 	enum fsdp_strategy strategy; /* likewise release: a [block] may say its own */
 	enum fsdp_layout layout;
-	int shards;	   /* ranks that share one copy under hybrid strategies; 0 = not given */
-	int ranks_on_host; /* what hybrid strategies take then; 0 = unknown */
-	int limit;	   /* parameter slots K */
-	int grad_slots;	   /* M; 0: as many as accumulate wants */
-	int stay;	   /* after forward: 0 nothing (release=1), 1 all (release=0), s' > 1: one part in s' */
+	int shards;	    /* ranks that share one copy under hybrid strategies; 0 = not given */
+	int ranks_on_host;  /* what hybrid strategies take then; 0 = unknown */
+	int64_t persistent; /* params of fewer elements stay whole; likewise */
+	int limit;	    /* parameter slots K */
+	int grad_slots;	    /* M; 0: as many as accumulate wants */
+	int stay;	    /* after forward: 0 nothing (release=1), 1 all (release=0), s' > 1: one part in s' */
 	enum fsdp_accumulate accumulate;
 	enum fsdp_prefetch prefetch;
 	int depth; /* blocks ahead, <= limit - 1 */
@@ -130,6 +131,9 @@ struct fsdp_block {
 	int first_buffer, n_buffers; /* in plan->buffers */
 	int first_gap, n_gaps;	     /* in plan->gaps */
 	enum fsdp_strategy strategy;
+	int64_t persistent;	     /* of its params those of fewer elements stay whole; they lie in the common block */
+	int first_common, n_common;  /* in plan->tensors: those */
+	bool common_learns;	     /* one of them does */
 	struct fsdp_group shards;    /* S ranks that values are cut over, neighbours, */
 	struct fsdp_group replicas;  /* R = world / S ranks that have the same */
 	int64_t params;		     /* trained elements, without padding */
@@ -259,7 +263,10 @@ struct fsdp_slot {
 
 struct fsdp_plan {
 	struct fsdp_grid grid;
-	int n_blocks;
+	int n_blocks; /* those of the net, and the common one behind them */
+	/* Params that stay whole on every rank, of all blocks of the net: without layers of its own, resident always, reduced once
+	 * backward of all of those is over. -1 = there are none. */
+	int common;
 	struct fsdp_block *blocks;
 	int n_tensors;
 	struct fsdp_tensor *tensors;
@@ -328,6 +335,14 @@ int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o);
  */
 int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const struct fsdp_options *o, int world);
 void fsdp_plan_destroy(struct fsdp_plan *p);
+
+/** fsdp_plan_net_blocks() - without the common one */
+static inline int fsdp_plan_net_blocks(const struct fsdp_plan *p)
+{
+	return p->common < 0 ? p->n_blocks : p->common;
+}
+/** fsdp_plan_block() - where @param lies: its block, or the common one; of a BUFFER: its block */
+int fsdp_plan_block(const struct fsdp_plan *p, const struct dn_param *param);
 
 /** fsdp_plan_tensor() - what @rank (of the world) owns of @part of tensor @t: elements [*at, *at + *n) of the tensor, which lie
  * *from elements behind the beginning of fsdp_place_part(); *n 0 = nothing */

@@ -88,6 +88,7 @@ static void json_blocks(struct json *j, const struct fsdp_plan *p)
 		put(j, ",\"first\":%d,\"last\":%d,\"params\":%" PRId64, b->first, b->last, b->params);
 		put_u64(j, ",\"shard_bytes\":", fsdp_place_part(p, i, DN_VALUE).bytes);
 		put_u64(j, ",\"gathered_bytes\":", fsdp_place_values(p, i).bytes);
+		put(j, ",\"common_tensors\":%d", b->n_common);
 		put_u64(j, ",\"learning_bytes\":", (uint64_t)b->learning * sizeof(float));
 		put_u64(j, ",\"padding_bytes\":", padding_bytes(p, i));
 		put(j, ",\"padding_ratio\":%.6f", padding_ratio(p, i));
@@ -276,7 +277,7 @@ static void print_blocks(const struct fsdp_plan *p, FILE *out)
 		const struct fsdp_block *b = &p->blocks[i];
 		char layers[32], slot[16] = "-", grad[16] = "-";
 
-		snprintf(layers, sizeof(layers), "%d-%d", b->first, b->last);
+		snprintf(layers, sizeof(layers), i == p->common ? "-" : "%d-%d", b->first, b->last);
 		if (b->slot >= 0)
 			snprintf(slot, sizeof(slot), "%d", b->slot);
 		if (b->grad_slot >= 0)
@@ -284,7 +285,8 @@ static void print_blocks(const struct fsdp_plan *p, FILE *out)
 		fprintf(out, "%-*s  %9s  %12" PRId64 "  %12s  %12s  %10s  %6.2f  %4s  %4s  %s\n", width, b->name, layers,
 			b->params, human(fsdp_place_values(p, i).bytes).s, human(fsdp_place_part(p, i, DN_VALUE).bytes).s,
 			human(padding_bytes(p, i)).s, padding_ratio(p, i), slot, grad,
-			!b->in_backward			 ? "none"
+			i == p->common			 ? "whole, of all blocks"
+			: !b->in_backward		 ? "none"
 			: b->whole && b->backward_values ? "whole"
 			: b->kept_offset >= 0		 ? "gathered again from a part"
 			: b->resident			 ? "stays gathered"

@@ -273,7 +273,7 @@ static int prefetch(struct walk *w, int block, bool backward)
 	int step = backward ? -1 : 1;
 	int ahead = 0;
 
-	for (int i = block + step; i >= 0 && i < w->p->n_blocks && ahead < w->p->opt.depth; i += step) {
+	for (int i = block + step; i >= 0 && i < fsdp_plan_net_blocks(w->p) && ahead < w->p->opt.depth; i += step) {
 		const struct fsdp_block *b = &w->p->blocks[i];
 		int err;
 
@@ -363,7 +363,7 @@ static int forward_block(struct walk *w, int i)
 			      .gives = -1,
 			      .takes = -1,
 			      .call = -1 };
-	int waits[2], past[2], n = 0, n_past;
+	int waits[2], past[3], n = 0, n_past;
 	int err = 0;
 
 	if (b->gathered)
@@ -378,6 +378,8 @@ static int forward_block(struct walk *w, int i)
 	if (b->whole && b->learns && b->cut_states)
 		past_wait(w, FSDP_COMPUTE, values_event(w, i), past,
 			  &n_past); /* the other replicas' parts of the values are there */
+	if (b->n_common && w->p->blocks[w->p->common].learns && w->p->blocks[w->p->common].cut_states)
+		past_wait(w, FSDP_COMPUTE, values_event(w, w->p->common), past, &n_past); /* likewise of what is common */
 	err = emit_layers(w, &op, waits, n, past, n_past);
 	if (!err && ends_with_forward(w, b))
 		err = release(w, i, w->train && b->kept_offset >= 0);
@@ -390,8 +392,9 @@ static int forward_block(struct walk *w, int i)
 
 /* --- backward and update --- */
 
-/* The gradients of a microbatch, or of all of them, are complete in their slot: on their way into the sum. */
-static int reduce_block(struct walk *w, int i)
+/* The gradients of a microbatch, or of all of them, are complete in their slot behind backward of block @last_writer: on their way
+ * into the sum. */
+static int reduce_block(struct walk *w, int i, int last_writer)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
 	const int call = b->reduce_call[w->micro > 0 && b->reduce_call[1] >= 0];
@@ -403,7 +406,7 @@ static int reduce_block(struct walk *w, int i)
 			      .gives = -1,
 			      .takes = -1,
 			      .call = call };
-	int wait = event(w, FSDP_BACKWARD, i), err; /* the gradients are complete */
+	int wait = event(w, FSDP_BACKWARD, last_writer), err;
 
 	err = emit(w, &op, &wait, 1, NULL, 0);
 	w->freed_by[b->grad_slot] = op.records;
@@ -428,19 +431,30 @@ static int reduce_block(struct walk *w, int i)
 	return err;
 }
 
+/* no block before it writes into what is common */
+static bool ends_common(const struct fsdp_plan *p, int block)
+{
+	if (!p->blocks[block].common_learns)
+		return false;
+	for (int i = 0; i < block; i++)
+		if (p->blocks[i].common_learns)
+			return false;
+	return true;
+}
+
 static int backward_block(struct walk *w, int i)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
-	bool reads = plan_backward_reads(b), whole = plan_sums_whole(w->p);
+	bool reads = plan_backward_reads(b), whole = plan_sums_whole(w->p), learns = b->learns || b->common_learns;
 	struct fsdp_op op = { .kind = FSDP_BACKWARD,
 			      .queue = FSDP_COMPUTE,
 			      .block = i,
 			      .values = b->backward_values,
-			      .grads = b->learns,
-			      .stays = b->learns && whole && !w->last,
-			      .acc = b->learns && whole && w->micro > 0,
+			      .grads = learns,
+			      .stays = learns && whole && !w->last,
+			      .acc = learns && whole && w->micro > 0,
 			      .call = -1 };
-	int waits[2], n = 0;
+	int waits[3], n = 0;
 	int err = 0;
 
 	if (reads)
@@ -453,14 +467,18 @@ static int backward_block(struct walk *w, int i)
 		waits[n++] = event(w, FSDP_GATHER, i); /* the values are there; a resident block's have been all along */
 	if (b->learns && w->freed_by[b->grad_slot] >= 0)
 		waits[n++] = w->freed_by[b->grad_slot]; /* the gradients before have left the slot */
+	if (b->common_learns && w->freed_by[w->p->blocks[w->p->common].grad_slot] >= 0)
+		waits[n++] = w->freed_by[w->p->blocks[w->p->common].grad_slot];
 	err = emit_layers(w, &op, waits, n, NULL, 0);
 	if (!err && reads && (w->last || !plan_keeps(w->p)))
 		err = release(w, i, false);
 	if (!err)
 		err = prefetch_at(w, FSDP_POST, i, true);
-	if (err || !b->learns || (whole && !w->last))
+	if (err || (whole && !w->last))
 		return err;
-	return reduce_block(w, i);
+	if (b->learns)
+		err = reduce_block(w, i, i);
+	return err || !ends_common(w->p, i) ? err : reduce_block(w, w->p->common, i);
 }
 
 /* the last microbatch is in the sum, as far as this rank updates */
@@ -499,9 +517,22 @@ static int update_block(struct walk *w, int i)
 	return emit(w, &op, &wait, 1, NULL, 0);
 }
 
+/* what learns, in the order in which it is reduced */
+static int of_all(struct walk *w, int (*fn)(struct walk *w, int block))
+{
+	const struct fsdp_plan *p = w->p;
+	int err = 0;
+
+	for (int i = fsdp_plan_net_blocks(p) - 1; i >= 0 && !err; i--)
+		if (p->blocks[i].learns)
+			err = fn(w, i);
+	return err || p->common < 0 || !p->blocks[p->common].learns ? err : fn(w, p->common);
+}
+
 static int walk_ops(struct walk *w)
 {
 	const struct fsdp_plan *p = w->p;
+	const int n = fsdp_plan_net_blocks(p);
 	int64_t n_micro = w->train ? p->subdivisions : 1;
 	int err = 0;
 
@@ -509,19 +540,15 @@ static int walk_ops(struct walk *w)
 		w->micro = (int)m;
 		w->last = m == n_micro - 1;
 		w->fresh = true;
-		for (int i = 0; i < p->n_blocks && !err; i++)
+		for (int i = 0; i < n && !err; i++)
 			err = forward_block(w, i);
-		for (int i = p->n_blocks - 1; i >= 0 && w->train && !err; i--)
+		for (int i = n - 1; i >= 0 && w->train && !err; i--)
 			if (p->blocks[i].in_backward)
 				err = backward_block(w, i);
 	}
-	for (int i = p->n_blocks - 1; i >= 0 && w->train && p->looks && !err; i--)
-		if (p->blocks[i].learns)
-			err = look_block(w, i);
-	for (int i = p->n_blocks - 1; i >= 0 && w->train && !err; i--)
-		if (p->blocks[i].learns)
-			err = update_block(w, i);
-	return err;
+	if (w->train && p->looks && !err)
+		err = of_all(w, look_block);
+	return err || !w->train ? err : of_all(w, update_block);
 }
 
 /* --- both schedules --- */

@@ -125,9 +125,18 @@ static int poison(struct fsdp_runtime *rt, struct fsdp_place x)
 	return rt->be->axpby(rt->queues[FSDP_COMPUTE], DN_F32, (int64_t)(x.bytes / sizeof(float)), NAN, at(rt, x), 0, at(rt, x));
 }
 
-/* Gaps travel in the reduction and stay zero in gradients and states; what is frozen has no place in the slot. @adds: to what earlier
- * microbatches have left there. */
-static int open_grads(struct fsdp_runtime *rt, int block, bool adds)
+static void point_grads(struct fsdp_runtime *rt, int first, int n, bool real)
+{
+	for (int t = first; t < first + n; t++) {
+		const struct fsdp_tensor *ft = &rt->plan->tensors[t];
+		struct dn_param *p = rt->net->params[ft->param];
+
+		p->grad = real && !p->frozen ? at(rt, fsdp_place_grads(rt->plan, ft->block)) + ft->offset : NULL;
+	}
+}
+
+/* Gaps travel in the reduction and stay zero in gradients and states; what is frozen has no place in the slot. */
+static int begin_slot(struct fsdp_runtime *rt, int block, bool adds)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 	const struct fsdp_place slot = fsdp_place_grads(rt->plan, block);
@@ -136,16 +145,23 @@ static int open_grads(struct fsdp_runtime *rt, int block, bool adds)
 	for (int g = b->first_gap; g < b->first_gap + b->n_gaps && !err && !adds; g++)
 		if (rt->plan->gaps[g].offset < b->learning)
 			err = zero(rt, fsdp_place_in_block(slot, rt->plan->gaps[g].offset, rt->plan->gaps[g].n));
-	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors; t++) {
-		const struct fsdp_tensor *ft = &rt->plan->tensors[t];
-		struct dn_param *p = rt->net->params[ft->param];
+	rt->blocks[block].grads_open = true;
+	return err;
+}
 
-		if (!p->frozen)
-			p->grad = at(rt, slot) + ft->offset;
-	}
+/* @adds: to what earlier microbatches have left there. */
+static int open_grads(struct fsdp_runtime *rt, int block, bool adds)
+{
+	const struct fsdp_block *b = &rt->plan->blocks[block];
+	int err = b->learns ? begin_slot(rt, block, adds) : 0;
+
+	/* which stays open until the last block that has some of it */
+	if (!err && b->common_learns && !rt->blocks[rt->plan->common].grads_open)
+		err = begin_slot(rt, rt->plan->common, adds);
+	point_grads(rt, b->first_tensor, b->n_tensors, true);
+	point_grads(rt, b->first_common, b->n_common, true);
 	for (int k = b->first; k <= b->last; k++)
 		rt->net->layers[k].adds = adds;
-	rt->blocks[block].grads_open = true;
 	return err;
 }
 
@@ -153,8 +169,7 @@ static void close_grads(struct fsdp_runtime *rt, int block)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 
-	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors; t++)
-		rt->net->params[rt->plan->tensors[t].param]->grad = NULL;
+	point_grads(rt, b->first_tensor, b->n_tensors, false);
 	for (int k = b->first; k <= b->last; k++)
 		rt->net->layers[k].adds = false;
 	rt->blocks[block].grads_open = false;
@@ -486,6 +501,8 @@ int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, enum dn_phas
 		err = enter(rt, FSDP_FORWARD, block);
 	if (!err && rt->plan->blocks[block].whole)
 		err = ready(rt, block);
+	if (!err && rt->plan->blocks[block].n_common)
+		err = ready(rt, rt->plan->common);
 	if (err || !next_op(rt)->values || rt->plan->blocks[block].whole)
 		return err;
 	if (b->state == FSDP_SHARDED)
@@ -549,29 +566,39 @@ int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block)
 	return next_op(rt)->grads ? open_grads(rt, block, next_op(rt)->acc) : 0;
 }
 
-/* a microbatch's gradients, still in their slot: gaps are zero there */
-static int look_at_slot(struct fsdp_runtime *rt, int block)
+/* a microbatch's gradients, still in their slots: gaps are zero there */
+static int look_at_slots(struct fsdp_runtime *rt, int block)
 {
-	const struct fsdp_place slot = fsdp_place_grads(rt->plan, block);
+	const struct fsdp_block *b = &rt->plan->blocks[block];
+	const struct dn_look_desc d = { 0 };
+	int err = 0;
 
-	return dn_net_look(rt->net, &(struct dn_look_desc){ 0 }, block, false, false, rt->plan->blocks[block].learning,
-			   at(rt, slot));
+	if (b->learns)
+		err = dn_net_look(rt->net, &d, block, false, false, b->learning, at(rt, fsdp_place_grads(rt->plan, block)));
+	for (int t = b->first_common; t < b->first_common + b->n_common && !err; t++) {
+		const struct dn_param *p = rt->net->params[rt->plan->tensors[t].param];
+
+		if (p->grad)
+			err = dn_net_look(rt->net, &d, block, false, false, p->n, p->grad);
+	}
+	return err;
 }
 
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
 {
+	const struct fsdp_block *b = &rt->plan->blocks[block];
 	const struct fsdp_op *op = next_op(rt);
 
-	if (rt->plan->looks && rt->blocks[block].grads_open) {
-		int err = look_at_slot(rt, block);
+	if (rt->plan->looks) {
+		int err = look_at_slots(rt, block);
 
 		if (err)
 			return err;
 	}
-
-	/* a sum that stays in its slot is closed here, else by its reduction */
-	if (op && op->kind == FSDP_BACKWARD && op->block == block && op->stays)
+	/* what has a reduction of its own behind it is closed by that */
+	if (op && op->kind == FSDP_BACKWARD && op->block == block && op->grads && (op->stays || !b->learns))
 		close_grads(rt, block);
+	point_grads(rt, b->first_common, b->n_common, false);
 	return leave(rt, FSDP_BACKWARD, block, -1);
 }
 

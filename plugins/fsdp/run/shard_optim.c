@@ -39,8 +39,9 @@ int fsdp_look_block(struct fsdp_store *s, int block)
 		int64_t at, n, from;
 
 		fsdp_plan_tensor(plan, t, DN_GRAD, s->mesh->rank, &at, &n, &from);
-		if (!s->net->params[plan->tensors[t].param]->frozen && n)
-			err = dn_net_look(s->net, s->look, block, true, first, n, fsdp_store_part(s, t, DN_GRAD) + from);
+		if (!s->net->params[plan->tensors[t].param]->frozen && n) /* named after its own block */
+			err = dn_net_look(s->net, s->look, s->net->params[plan->tensors[t].param]->block->index, true, first, n,
+					  fsdp_store_part(s, t, DN_GRAD) + from);
 	}
 	return err;
 }

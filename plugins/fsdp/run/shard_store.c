@@ -225,7 +225,7 @@ static int move_whole(struct fsdp_store *s, const struct dn_param *p, enum dn_pa
 	for (int q = 0; q < s->plan->grid.world && !err; q++) {
 		int64_t from, len, place;
 
-		if (read && !fsdp_plan_first(s->plan, p->block->index, part, q))
+		if (read && !fsdp_plan_first(s->plan, fsdp_plan_block(s->plan, p), part, q))
 			continue;
 		owned(s, t, part, q, at, n, &from, &len, &place);
 		if (len && q)
@@ -247,7 +247,7 @@ static int move_part(struct fsdp_store *s, const struct dn_param *p, enum dn_par
 	float *x, *host;
 
 	owned(s, t, part, s->mesh->rank, at, n, &from, &len, &place);
-	if (!len || (read && !fsdp_plan_first(s->plan, p->block->index, part, s->mesh->rank)))
+	if (!len || (read && !fsdp_plan_first(s->plan, fsdp_plan_block(s->plan, p), part, s->mesh->rank)))
 		return 0;
 	x = fsdp_store_part(s, t, part) + place;
 	err = dn_window_begin(&s->window, s->net->compute, x, len, access, &host);
