@@ -1,5 +1,6 @@
 /* Params that stay whole on every rank, persistent= and ignored=: the bits of a run do not depend on it, what is planned is counted,
- * and each has one writer. T8, T11, T18 (persistent parameters are counted once). */
+ * and each has one writer. T8, T11, T18 (persistent parameters are counted once). And params that layers of several blocks
+ * share, T21. */
 #include "plan_nets.h"
 #include "train_ranks.h"
 
@@ -178,6 +179,106 @@ static void an_ignored_block_is_one_of_plain_data_parallelism(void)
 	planned_fini(&p);
 }
 
+/* --- params that layers of several blocks share --- */
+
+#define TIED_CONV "[convolutional]\nfilters=4\nsize=3\npad=1\nbatch_normalize=1\nactivation=leaky\n"
+/* layers 1 and 2 share with layer 3; 4 to 6 and 8 share among themselves. @mark stands where a block may begin */
+#define TIED(mark) \
+	"[net]\nbatch=24\nsubdivisions=2\nwidth=8\nheight=8\nchannels=2\n[convolutional]\nfilters=4\nsize=1\nactivation=leaky\n" mark \
+		TIED_CONV mark TIED_CONV "share_index=1\n" mark TIED_CONV \
+	"share_index=1\n[connected]\noutput=13\nactivation=tanh\n" mark "[connected]\noutput=13\nactivation=tanh\n" mark \
+	"[connected]\noutput=13\nactivation=tanh\nshare_index=5\n" mark "[connected]\noutput=5\nactivation=tanh\n" mark \
+	"[connected]\noutput=13\nactivation=tanh\n[connected]\noutput=13\nactivation=tanh\nshare_index=5\n" mark \
+	"[connected]\noutput=6\nactivation=linear\n[softmax]\n"
+
+static void t21_blocks_of_a_plain_run_may_begin_between_layers_that_share(void)
+{
+	struct train_job one = train_job_of(TIED(""), 1), several = train_job_of(TIED("[block]\n"), 1);
+
+	one.plain = several.plain = true;
+	train_run(&one);
+	train_run(&several);
+	train_same_bits(&several, &one);
+	train_fini(&one);
+	train_fini(&several);
+}
+
+static void t21_what_several_blocks_share_has_the_bits_of_one_block(void)
+{
+	static const struct {
+		int world;
+		enum fsdp_strategy strategy;
+		int shards;
+		enum fsdp_accumulate accumulate;
+	} ways[] = {
+		{ 1, FSDP_FULL, 0, FSDP_SHARDED_SUM },
+		{ 2, FSDP_FULL, 0, FSDP_SHARDED_SUM },
+		{ 3, FSDP_GRAD_OP, 0, FSDP_SHARDED_SUM },
+		{ 3, FSDP_OPT, 0, FSDP_NO_SYNC },
+		{ 4, FSDP_FULL, 0, FSDP_NO_SYNC_KEEP },
+		{ 4, FSDP_REPLICATE, 0, FSDP_SHARDED_SUM },
+		{ 4, FSDP_HYBRID_FULL_OPT, 2, FSDP_SHARDED_SUM },
+	};
+
+	for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
+		struct train_job one = train_job_of(TIED(""), ways[k].world), j;
+
+		one.opt.policy = policy_of("whole");
+		one.opt.strategy = ways[k].strategy;
+		one.opt.shards = ways[k].shards;
+		one.opt.accumulate = ways[k].accumulate;
+		one.opt.grad_slots = 0;
+		train_run(&one);
+		for (int n = 0; n < 4; n++) {
+			j = train_job_of(TIED("[block]\n"), ways[k].world);
+			j.opt = one.opt;
+			j.opt.policy_given = false;
+			j.opt.limit = 1 + n % 2;
+			j.opt.depth = n % 2;
+			j.opt.persistent = n > 1 ? 20 : 0;
+			j.opt.recompute = n == 3 ? "all" : NULL;
+			j.sync_bn = false;
+			train_run(&j);
+			train_same_bits(&j, &one);
+			counted(&j);
+			train_fini(&j);
+		}
+		train_fini(&one);
+	}
+}
+
+/* one reduction, behind backward of the first block that uses them; statistics behind forward of the last */
+static void t21_what_is_shared_is_reduced_once(void)
+{
+	struct fsdp_options o = plan_defaults();
+	struct planned p;
+	const struct fsdp_schedule *s;
+	int reduces = 0, stats = 0;
+
+	CHECK_OK_FATAL(planned_make(&p, TIED("[block]\n"), 4, true, &o));
+	CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
+	CHECK_EQ(p.plan->common, 9);
+	CHECK_EQ(p.plan->blocks[9].n_tensors, 3 + 2); /* biases, scales, weights; biases, weights */
+	CHECK_EQ(p.plan->blocks[0].n_common, 0);
+	CHECK_EQ(p.plan->blocks[2].n_common, 3);
+	CHECK_EQ(p.plan->blocks[3].n_common, 3);
+	CHECK_EQ(p.plan->blocks[7].n_common, 2);
+	CHECK_EQ(p.plan->blocks[8].n_common, 0);
+	CHECK_EQ(p.plan->stats_block, 3);
+	s = &p.plan->step;
+	for (int i = 1; i < s->n_ops; i++) {
+		if (s->ops[i].kind == FSDP_REDUCE && s->ops[i].block == 9) {
+			reduces++;
+			CHECK_EQ(s->ops[i].n_waits, 1);
+			CHECK_EQ(s->ops[i].waits[0], fsdp_plan_event(p.plan, FSDP_BACKWARD, 1));
+		}
+		stats += s->ops[i].kind == FSDP_STATS && s->ops[i].waits[0] == fsdp_plan_event(p.plan, FSDP_FORWARD, 3);
+	}
+	CHECK_EQ(reduces, 2); /* of two microbatches */
+	CHECK_EQ(stats, 2);
+	planned_fini(&p);
+}
+
 #define CASE(f) \
 	{ \
 #f, f \
@@ -188,6 +289,9 @@ static const struct check_case cases[] = {
 	CASE(memory_is_as_planned),
 	CASE(of_those_that_own_it_one_writes_it),
 	CASE(an_ignored_block_is_one_of_plain_data_parallelism),
+	CASE(t21_blocks_of_a_plain_run_may_begin_between_layers_that_share),
+	CASE(t21_what_several_blocks_share_has_the_bits_of_one_block),
+	CASE(t21_what_is_shared_is_reduced_once),
 	{ NULL, NULL },
 };
 

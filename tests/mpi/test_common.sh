@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Params that stay whole under mpirun (persistent=, ignored=): the bits of the weights, with windows and messages, with clipping, from
-# a checkpoint to another threshold; planned and counted bytes; what blocks are said to have sent. T18 (persistent), T29.
+# a checkpoint to another threshold; planned and counted bytes; what blocks are said to have sent. T18 (persistent), T21, T29.
 . "$(dirname "$0")/lib.bash"
 cfg=$tmp/net.cfg
 
@@ -62,4 +62,32 @@ grep -q 'unknown\|unused' "$tmp/err" && bad "a plain run warns of keys of a bloc
 sed -i 's/^ignored=1/ignored=2/' "$cfg"
 ranks 2 -clear
 wants 1 "net.cfg:$(grep -n '^ignored' "$cfg" | cut -d: -f1): [block] ignored=2: must be from 0 to 1" "ignored=2"
+
+# T21: layers of two blocks share their params: the bits of all in one block, also from a checkpoint on
+net "$cfg" 1 20
+python3 - "$cfg" <<-'EOP'
+	import sys
+	text = open(sys.argv[1]).read()
+	a = text.index("[block]\nname=tail")
+	tied = "[block]\nname=%s\n[connected]\noutput=37\nactivation=leaky\n"
+	text = text[:a] + tied % "left" + tied % "right" + "share_index=-1\n" + text[a:]
+	open(sys.argv[1], "w").write(text)
+	EOP
+for n in 0 1 2 3; do
+	rm -rf "$tmp/backup"
+	ranks $n -clear $([ $n = 0 ] || echo -fsdp.blocks whole)
+	[ "$status" = 0 ] || { bad "$n ranks, shared in one block: status $status"; tail -n 5 "$tmp/err"; }
+	[ $n = 1 ] && { [ "$(sum_of)" = "$want" ] || bad "one rank, shared params: other bits than the plain run"; }
+	want=$(sum_of)
+	rm -rf "$tmp/backup"
+	sed -i 's/^max_batches=.*/max_batches=10/' "$cfg"
+	ranks $n -save_every 10 $([ $n = 0 ] || echo -fsdp.strategy opt)
+	sed -i 's/^max_batches=.*/max_batches=20/' "$cfg"
+	ranks $n -log "$tmp/log" -save_every 10 -resume "$tmp/backup/net.ckpt/10"
+	[ "$status" = 0 ] || { bad "$n ranks, shared by two blocks: status $status"; tail -n 5 "$tmp/err"; }
+	[ "$(sum_of)" = "$want" ] || bad "$n ranks, shared by two blocks: other bits"
+	[ $n -lt 2 ] || counted "$n ranks, shared by two blocks"
+done
+"$bin" fsdp consolidate "$tmp/backup/net.ckpt/20" "$tmp/all.weights" > /dev/null || bad "shared: consolidate"
+cmp -s "$tmp/all.weights" "$tmp/backup/net_final.weights" || bad "shared: the consolidated file is another"
 finish

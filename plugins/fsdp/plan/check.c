@@ -161,11 +161,13 @@ static int use_staging(struct check *c, const struct fsdp_op *op)
 /* In training a layer writes this microbatch's statistics; what has none reads its rolling ones, as all do in an evaluation. */
 static int forward_buffers(struct check *c, const struct fsdp_op *op)
 {
-	const struct fsdp_block *b = &c->p->blocks[op->block];
 	int err = 0;
 
-	for (int k = b->first_buffer; k < b->first_buffer + b->n_buffers && !err; k++) {
+	for (int k = 0; k < c->p->n_buffers && !err; k++) {
 		bool stat = !c->eval && c->p->buffers[k].stat >= 0;
+
+		if (op->block < c->p->buffers[k].block || op->block > c->p->buffers[k].last_block)
+			continue;
 
 		err = use(c, op, stat ? fsdp_place_stat(c->p, k) : fsdp_place_rolling(c->p, k), stat);
 	}

@@ -29,19 +29,31 @@ static void add_gap(struct fsdp_plan *p, struct fsdp_block *b, int64_t from, int
 	b->n_gaps++;
 }
 
+static int last_block(const struct dn_net *net, const struct dn_param *prm)
+{
+	int i = net->n_layers - 1;
+
+	while (net->layers[i].owner != prm->layer->index)
+		i--;
+	return net->layers[i].block->index;
+}
+
 /* Rolling statistics lie one after the other, and so do, in training, this microbatch's of those that are not frozen. */
 static void lay_buffer(struct fsdp_plan *p, const struct dn_net *net, int block, int param)
 {
 	const struct dn_param *prm = net->params[param];
 	struct fsdp_buffer *x = &p->buffers[p->n_buffers];
 
-	*x = (struct fsdp_buffer){ .param = param, .block = block, .n = prm->n, .offset = p->n_rolling, .stat = -1 };
+	*x = (struct fsdp_buffer){ .param = param,
+				   .block = block,
+				   .last_block = last_block(net, prm),
+				   .n = prm->n,
+				   .offset = p->n_rolling,
+				   .stat = -1 };
 	p->n_rolling += up(prm->n, FSDP_ALIGN);
 	if (has_stat(net, prm)) {
 		x->stat = p->n_stats;
 		p->n_stats += up(prm->n, FSDP_ALIGN);
-		p->blocks[block].has_stats = true;
-		p->stats_block = block;
 	}
 	p->tensor_of_param[param] = ~p->n_buffers++;
 	p->blocks[block].n_buffers++;
@@ -183,12 +195,12 @@ static void add_tensor(struct fsdp_plan *p, const struct dn_net *net, int block,
 	b->learns = b->learns || (net->opt.train && !prm->frozen);
 }
 
-/* does it stay whole where its block is cut? */
+/* does it stay whole where its block is cut, or is it real in several? */
 static bool is_common(const struct fsdp_plan *p, int block, const struct dn_param *prm)
 {
 	const struct fsdp_block *b = &p->blocks[block];
 
-	return prm->role == DN_TRAINED && !b->whole && prm->n < b->persistent;
+	return prm->role == DN_TRAINED && ((!b->whole && prm->n < b->persistent) || dn_param_spans_blocks(prm));
 }
 
 static int lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
@@ -220,22 +232,70 @@ static int lay_common(struct fsdp_plan *p, const struct dn_net *net)
 	fsdp_strategy_cut(&p->grid, b);
 	begin_block(p, b);
 	for (int i = 0; i < p->n_blocks; i++) {
-		struct fsdp_block *of = &p->blocks[i];
 		int first, n = dn_block_params(&net->blocks[i], &first);
 
-		of->first_common = p->n_tensors;
-		for (int k = first; k < first + n; k++) {
-			if (!is_common(p, i, net->params[k]))
-				continue;
-			add_tensor(p, net, common, k);
-			of->n_common++;
-			of->common_learns |= net->opt.train && !net->params[k]->frozen;
-		}
+		for (int k = first; k < first + n; k++)
+			if (is_common(p, i, net->params[k]))
+				add_tensor(p, net, common, k);
 	}
 	if (!b->n_tensors)
 		return 0;
 	p->common = p->n_blocks++;
 	return lay_tensors(p, net, b);
+}
+
+/* Each once, whether the block's own layers declare it or share it. */
+static void use_common(struct fsdp_plan *p, const struct dn_net *net, struct fsdp_block *b, int tensor)
+{
+	for (int k = b->first_common; k < b->first_common + b->n_common; k++)
+		if (p->commons[k] == tensor)
+			return;
+	p->commons[b->first_common + b->n_common++] = tensor;
+	b->common_learns |= net->opt.train && !net->params[p->tensors[tensor].param]->frozen;
+}
+
+static int list_commons(struct fsdp_plan *p, const struct dn_net *net)
+{
+	int n = 0;
+
+	for (int i = 0; i < net->n_layers; i++)
+		n += net->layers[net->layers[i].owner].n_params;
+	p->commons = p->common < 0 ? NULL : dn_calloc((size_t)n, sizeof(*p->commons));
+	if (p->common < 0)
+		return 0;
+	if (!p->commons)
+		return -ENOMEM;
+	n = 0;
+	for (int i = 0; i < p->common; i++) {
+		struct fsdp_block *b = &p->blocks[i];
+
+		b->first_common = n;
+		for (int l = b->first; l <= b->last; l++) {
+			const struct dn_layer *o = &net->layers[net->layers[l].owner];
+
+			for (int k = o->first_param; k < o->first_param + o->n_params; k++)
+				if (fsdp_plan_block(p, net->params[k]) == p->common)
+					use_common(p, net, b, p->tensor_of_param[k]);
+		}
+		n += b->n_common;
+	}
+	return 0;
+}
+
+/* The last block whose layers give statistics, of their own or of those that they share. */
+static void find_stats(struct fsdp_plan *p, const struct dn_net *net)
+{
+	for (int i = 0; i < net->n_blocks; i++)
+		for (int l = p->blocks[i].first; l <= p->blocks[i].last; l++) {
+			const struct dn_layer *o = &net->layers[net->layers[l].owner];
+
+			for (int k = o->first_param; k < o->first_param + o->n_params; k++) {
+				if (!has_stat(net, net->params[k]))
+					continue;
+				p->blocks[i].has_stats = true;
+				p->stats_block = i;
+			}
+		}
 }
 
 /* In memory one after the other: shards of values, sums and parts of what learns. */
@@ -540,8 +600,11 @@ int plan_layout(struct fsdp_plan *p, const struct dn_net *net)
 		err = lay_block(p, net, i);
 	if (!err)
 		err = lay_common(p, net);
+	if (!err)
+		err = list_commons(p, net);
 	if (err)
 		return err;
+	find_stats(p, net);
 	lay_shards(p);
 	err = assign_slots(p);
 	if (!err)

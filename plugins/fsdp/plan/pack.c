@@ -40,7 +40,7 @@ static int64_t gcd(int64_t a, int64_t b)
 /* 0: more than @most */
 static int64_t lcm(int64_t a, int64_t b, int64_t most)
 {
-	int64_t q = a / gcd(a, b);
+	int64_t q = a / gcd(a, b); /* both are above 0. NOLINT(clang-analyzer-core.DivideZero) */
 
 	return q > most / b ? 0 : q * b;
 }

@@ -232,7 +232,9 @@ static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct
 		if (!err && b->recompute)
 			err = dn_buf_printf(t, "recomputed in backward\n");
 		if (!err && b->n_common)
-			err = dn_buf_printf(t, "common %d from %d\n", b->n_common, b->first_common);
+			err = dn_buf_printf(t, "common");
+		for (int k = b->first_common; k < b->first_common + b->n_common && !err; k++)
+			err = dn_buf_printf(t, " %d%s", p->commons[k], k + 1 < b->first_common + b->n_common ? "" : "\n");
 		for (int k = b->first_tensor; k < b->first_tensor + b->n_tensors && !err; k++)
 			err = dn_buf_printf(t, "tensor %s %lld at %lld\n", net->params[p->tensors[k].param]->name,
 					    (long long)p->tensors[k].n, (long long)p->tensors[k].offset);
@@ -380,6 +382,7 @@ void fsdp_plan_destroy(struct fsdp_plan *p)
 	dn_free(p->sums);
 	dn_free(p->event_records);
 	dn_free(p->gaps);
+	dn_free(p->commons);
 	dn_free(p->tensor_of_param);
 	dn_free(p->slots);
 	dn_free(p->grad_slots);

@@ -116,9 +116,9 @@ struct fsdp_gap { /* elements between tensors and at the end that must be zero *
 	int64_t offset, n;
 };
 
-struct fsdp_buffer { /* a BUFFER param: whole on every rank */
-	int param;   /* in net->params */
-	int block;
+struct fsdp_buffer {	       /* a BUFFER param: whole on every rank */
+	int param;	       /* in net->params */
+	int block, last_block; /* whose layers use it: its own, and the last that shares it */
 	int64_t n;
 	int64_t offset; /* of its rolling values among all blocks', multiple of FSDP_ALIGN */
 	int64_t stat;	/* of this microbatch's statistic among all that are exchanged; -1 = none: frozen, or inference */
@@ -132,7 +132,7 @@ struct fsdp_block {
 	int first_gap, n_gaps;	     /* in plan->gaps */
 	enum fsdp_strategy strategy;
 	int64_t persistent;	     /* of its params those of fewer elements stay whole; they lie in the common block */
-	int first_common, n_common;  /* in plan->tensors: those */
+	int first_common, n_common;  /* in plan->commons: those, and others' that its layers share */
 	bool common_learns;	     /* one of them does */
 	struct fsdp_group shards;    /* S ranks that values are cut over, neighbours, */
 	struct fsdp_group replicas;  /* R = world / S ranks that have the same */
@@ -264,9 +264,10 @@ struct fsdp_slot {
 struct fsdp_plan {
 	struct fsdp_grid grid;
 	int n_blocks; /* those of the net, and the common one behind them */
-	/* Params that stay whole on every rank, of all blocks of the net: without layers of its own, resident always, reduced once
-	 * backward of all of those is over. -1 = there are none. */
+	/* Params that stay whole on every rank, of all blocks of the net, and those that layers of several blocks share: without layers
+	 * of its own, resident always, reduced once backward of all blocks that use some of them is over. -1 = there are none. */
 	int common;
+	int *commons; /* in tensors: by each block in turn */
 	struct fsdp_block *blocks;
 	int n_tensors;
 	struct fsdp_tensor *tensors;

@@ -31,7 +31,8 @@ struct clock {
 struct record { /* the latest record of an event in this schedule */
 	bool made;
 	enum fsdp_queue queue;
-	struct clock clock; /* at[queue] is the recording operation */
+	struct clock clock;	  /* at[queue] is the recording operation */
+	struct clock seen[PASTS]; /* of the past, by that operation */
 };
 
 struct past { /* an earlier run of a schedule */
@@ -70,6 +71,14 @@ static void clock_merge(struct clock *c, const struct clock *other)
 	for (int q = 0; q < FSDP_QUEUES; q++)
 		if (c->at[q] < other->at[q])
 			c->at[q] = other->at[q];
+}
+
+/* what the events let @queue see of the past, once it has waited for them */
+static void see(struct walk *w, enum fsdp_queue queue, const int *events, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < PASTS && w->events[events[i]].made; k++)
+			clock_merge(&w->seen[k][queue], &w->events[events[i]].seen[k]);
 }
 
 static int append(struct fsdp_schedule *s, const struct fsdp_op *op)
@@ -126,12 +135,15 @@ static int emit(struct walk *w, struct fsdp_op *op, const int *waits, int n_wait
 		op->waits[op->n_waits++] = waits[i];
 		clock_merge(c, &w->events[waits[i]].clock);
 	}
+	see(w, op->queue, waits, n_waits);
 	c->at[op->queue] = w->n_done[op->queue]++;
 	op->records = fsdp_plan_event(w->p, op->kind, op->block);
 	r = &w->events[op->records];
 	r->made = true;
 	r->queue = op->queue;
 	r->clock = *c;
+	for (int k = 0; k < PASTS; k++)
+		r->seen[k] = w->seen[k][op->queue];
 	return append(w->s, op);
 }
 
@@ -234,7 +246,10 @@ static int gather(struct walk *w, int block, bool backward)
 	err = fsdp_limiter_admit(&w->limiter, b->slot, block, &free_event);
 	if (err)
 		return err;
-	/* a release in this schedule is later on compute than all that lies before, but no later than what replicas share */
+	if (free_event >= 0)
+		see(w, FSDP_GATHERQ, &free_event, 1);
+	/* a release in this schedule is later on compute than all that lies before, but no later than what replicas share, unless
+	 * compute has waited for that */
 	n_past = free_event < 0 ? past_waits(w, block, past) : 0;
 	if (free_event >= 0 && b->learns && b->cut_states)
 		past_wait(w, FSDP_GATHERQ, values_event(w, block), past, &n_past);
@@ -375,6 +390,7 @@ static int forward_block(struct walk *w, int i)
 	if (b->gathered)
 		waits[n++] = event(w, FSDP_GATHER, i); /* the values are there */
 	n += stats_wait(w, i, waits + n, past, &n_past);
+	see(w, FSDP_COMPUTE, waits, n);
 	if (b->whole && b->learns && b->cut_states)
 		past_wait(w, FSDP_COMPUTE, values_event(w, i), past,
 			  &n_past); /* the other replicas' parts of the values are there */

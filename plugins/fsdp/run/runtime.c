@@ -125,14 +125,25 @@ static int poison(struct fsdp_runtime *rt, struct fsdp_place x)
 	return rt->be->axpby(rt->queues[FSDP_COMPUTE], DN_F32, (int64_t)(x.bytes / sizeof(float)), NAN, at(rt, x), 0, at(rt, x));
 }
 
-static void point_grads(struct fsdp_runtime *rt, int first, int n, bool real)
+static void point_grad(struct fsdp_runtime *rt, int tensor, bool real)
 {
-	for (int t = first; t < first + n; t++) {
-		const struct fsdp_tensor *ft = &rt->plan->tensors[t];
-		struct dn_param *p = rt->net->params[ft->param];
+	const struct fsdp_tensor *t = &rt->plan->tensors[tensor];
+	struct dn_param *p = rt->net->params[t->param];
 
-		p->grad = real && !p->frozen ? at(rt, fsdp_place_grads(rt->plan, ft->block)) + ft->offset : NULL;
-	}
+	p->grad = real && !p->frozen ? at(rt, fsdp_place_grads(rt->plan, t->block)) + t->offset : NULL;
+}
+
+/* what lies in the block */
+static void point_own(struct fsdp_runtime *rt, const struct fsdp_block *b, bool real)
+{
+	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors; t++)
+		point_grad(rt, t, real);
+}
+
+static void point_common(struct fsdp_runtime *rt, const struct fsdp_block *b, bool real)
+{
+	for (int k = b->first_common; k < b->first_common + b->n_common; k++)
+		point_grad(rt, rt->plan->commons[k], real);
 }
 
 /* Gaps travel in the reduction and stay zero in gradients and states; what is frozen has no place in the slot. */
@@ -158,8 +169,8 @@ static int open_grads(struct fsdp_runtime *rt, int block, bool adds)
 	/* which stays open until the last block that has some of it */
 	if (!err && b->common_learns && !rt->blocks[rt->plan->common].grads_open)
 		err = begin_slot(rt, rt->plan->common, adds);
-	point_grads(rt, b->first_tensor, b->n_tensors, true);
-	point_grads(rt, b->first_common, b->n_common, true);
+	point_own(rt, b, true);
+	point_common(rt, b, true);
 	for (int k = b->first; k <= b->last; k++)
 		rt->net->layers[k].adds = adds;
 	return err;
@@ -169,7 +180,7 @@ static void close_grads(struct fsdp_runtime *rt, int block)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 
-	point_grads(rt, b->first_tensor, b->n_tensors, false);
+	point_own(rt, b, false);
 	for (int k = b->first; k <= b->last; k++)
 		rt->net->layers[k].adds = false;
 	rt->blocks[block].grads_open = false;
@@ -575,8 +586,8 @@ static int look_at_slots(struct fsdp_runtime *rt, int block)
 
 	if (b->learns)
 		err = dn_net_look(rt->net, &d, block, false, false, b->learning, at(rt, fsdp_place_grads(rt->plan, block)));
-	for (int t = b->first_common; t < b->first_common + b->n_common && !err; t++) {
-		const struct dn_param *p = rt->net->params[rt->plan->tensors[t].param];
+	for (int k = b->first_common; k < b->first_common + b->n_common && !err; k++) {
+		const struct dn_param *p = rt->net->params[rt->plan->tensors[rt->plan->commons[k]].param];
 
 		if (p->grad)
 			err = dn_net_look(rt->net, &d, block, false, false, p->n, p->grad);
@@ -598,7 +609,7 @@ int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
 	/* what has a reduction of its own behind it is closed by that */
 	if (op && op->kind == FSDP_BACKWARD && op->block == block && op->grads && (op->stays || !b->learns))
 		close_grads(rt, block);
-	point_grads(rt, b->first_common, b->n_common, false);
+	point_common(rt, b, false);
 	return leave(rt, FSDP_BACKWARD, block, -1);
 }
 
