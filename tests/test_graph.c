@@ -542,6 +542,11 @@ static int note_bb(void *self, struct dn_block *b, const struct dn_pass *pass)
 	return note("+b:", b);
 }
 
+static int note_ag(void *self, struct dn_block *b, const struct dn_pass *pass)
+{
+	return note("g:", b);
+}
+
 static int note_ab(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return note("-b:", b);
@@ -554,7 +559,7 @@ static int fail_at_b(void *self, struct dn_block *b, const struct dn_pass *pass)
 
 static void hooks_surround_each_block_and_stop_at_the_frozen_prefix(void)
 {
-	static const struct dn_hooks hooks = { note_bf, note_af, note_bb, note_ab, NULL },
+	static const struct dn_hooks hooks = { note_bf, note_af, note_bb, note_ag, note_ab, NULL },
 				     failing = { .before_backward = fail_at_b };
 	struct net_help t;
 
@@ -573,7 +578,7 @@ static void hooks_surround_each_block_and_stop_at_the_frozen_prefix(void)
 	CHECK_STR(calls, "+f:a -f:a +f:b -f:b +f:c -f:c +f:d -f:d ");
 	calls[0] = '\0';
 	CHECK_OK(dn_net_backward(t.net, pass_of(t.net)));
-	CHECK_STR(calls, "+b:d -b:d +b:c -b:c +b:b -b:b ");
+	CHECK_STR(calls, "+b:d g:d -b:d +b:c -b:c +b:b -b:b ");
 	t.net->store.hooks = &failing;
 	CHECK_FAILS(dn_net_backward(t.net, pass_of(t.net)), -EIO, "hook of b");
 	pass_of(t.net)->phase = DN_INFER;

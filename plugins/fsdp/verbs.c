@@ -78,6 +78,13 @@ static const struct dn_option plan_flags[] = {
 
 static const struct dn_option *const plan_tables[] = { plan_flags, NULL };
 
+static const struct dn_option consolidate_flags[] = {
+	{ .key = "ema", .type = DN_OPT_SWITCH, .help = "the mean of the values that -ema kept, in place of the values" },
+	{ .key = NULL },
+};
+
+static const struct dn_option *const consolidate_tables[] = { consolidate_flags, NULL };
+
 /* what a run of as many ranks on this host does */
 static void one_host(const struct dn_net *net, struct fsdp_options *o)
 {
@@ -105,6 +112,8 @@ static int plan_build(struct fsdp_plan **out, struct offline *o, const struct dn
 
 	opt.grads_add = !err && options.accumulate >= FSDP_NO_SYNC;
 	opt.looks = !err && options.looks;
+	opt.update_early = !opt.looks;
+	opt.ema = !err && options.ema;
 	opt.sync_bn = !err && options.sync_bn;
 	if (!err)
 		err = offline_build(o, dn_options_text(f, "backend"), threads, &opt);
@@ -186,6 +195,7 @@ struct writing {
 	struct dn_out out;
 	float *piece;
 	int64_t tensors;
+	bool ema;
 };
 
 static int write_param(void *arg, struct dn_param *p, int64_t offset)
@@ -199,7 +209,7 @@ static int write_param(void *arg, struct dn_param *p, int64_t offset)
 	for (int64_t at = 0; at < p->n && !err; at += PIECE) {
 		int64_t n = p->n - at < PIECE ? p->n - at : PIECE;
 
-		err = dn_ckpt_read(w->ck, p->name, at, n, w->piece);
+		err = w->ema ? dn_ckpt_read_ema(w->ck, p->name, at, n, w->piece) : dn_ckpt_read(w->ck, p->name, at, n, w->piece);
 		if (!err)
 			err = dn_out_write(&w->out, w->piece, (size_t)n * sizeof(float));
 	}
@@ -249,7 +259,10 @@ static int verb_consolidate(struct dn_command *c)
 	err = dn_ckpt_open(&w.ck, c->args[0]);
 	if (err)
 		return err;
+	w.ema = dn_options_on(c->flags, "ema");
 	err = checkpoint_net(&o, w.ck);
+	if (!err && w.ema && !dn_ckpt_has_ema(w.ck))
+		err = dn_fail(-EINVAL, "%s: has no mean of the values: its run was without -ema", dn_ckpt_dir(w.ck));
 	if (!err)
 		err = write_weights(&w, o.net, c->args[1]);
 	if (!err) {
@@ -370,6 +383,7 @@ const struct dn_verb fsdp_verbs[] = { { .name = "plan",
 					.summary = "a checkpoint's values as one Darknet weights file",
 					.min_args = 2,
 					.max_args = 2,
+					.flags = consolidate_tables,
 					.run = verb_consolidate },
 				      { .name = "inspect",
 					.args = "DIR",

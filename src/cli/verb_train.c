@@ -339,6 +339,8 @@ static int train(struct training *t, struct dn_command *c, bool classifier)
 		return err;
 	dn_guards_read(f, &t->guards);
 	opt.looks = dn_guards_look(&t->guards);
+	opt.update_early = !opt.looks;
+	opt.ema = t->guards.ema > 0;
 	opt.subdivisions = dn_options_given(f, "subdivisions") ? dn_options_int(f, "subdivisions") : 0;
 	err = session_net(&t->s, &opt);
 	if (err)

@@ -185,6 +185,40 @@ int dn_net_set_recompute(struct dn_net *net, const bool *recompute)
 	return shapes_plan(net);
 }
 
+static bool learns(const struct dn_layer *l)
+{
+	const struct dn_net *net = l->net;
+	const struct dn_layer *o = &net->layers[l->owner];
+
+	for (int i = o->first_param; l->wants_delta && i < o->first_param + o->n_params; i++)
+		if (net->params[i]->role == DN_TRAINED && !net->params[i]->frozen)
+			return true;
+	return false;
+}
+
+static bool gives_delta(const struct dn_layer *l)
+{
+	for (int k = 0; k < l->n_inputs; k++)
+		if (l->inputs_of[k].layer >= 0 && l->net->layers[l->inputs_of[k].layer].wants_delta)
+			return true;
+	return false;
+}
+
+int dn_block_gradients_end(const struct dn_block *b)
+{
+	const struct dn_net *net = b->net;
+	bool goes_on = false;
+
+	for (int k = b->first; k <= b->last && net->opt.train; k++) {
+		const struct dn_layer *l = &net->layers[k];
+
+		if (learns(l))
+			return goes_on || (l->ops->backward_input && gives_delta(l)) ? k : -1;
+		goes_on |= l->wants_delta;
+	}
+	return -1;
+}
+
 bool dn_block_recomputes(const struct dn_block *b)
 {
 	/* where backward begins: everything behind the first layer that learns has one */

@@ -60,6 +60,7 @@ struct net_priv {
 	float *input, *truth;		 /* device: copies of the pass's, where the host cannot reach device memory */
 	struct dn_numbers *host_numbers; /* alloc_host: [microbatches + 1] of each pass of an update, then of its step */
 	double *host_costs;		 /* alloc_host: [microbatches][n_costs], and one number more */
+	uint64_t first_image;		 /* of the last pass */
 	bool *sent;			 /* [microbatches + 1] the copy of these numbers may be on its way */
 	struct dn_event *numbers_read;	 /* all numbers that were sent have left the host */
 	struct dn_event *input_read;	 /* compute has read input and truth of the last pass */

@@ -22,7 +22,10 @@ struct dn_hooks {
 			     const struct dn_pass *pass); /* pass.c: b's work is queued, not done */
 	int (*before_backward)(void *self, struct dn_block *b,
 			       const struct dn_pass *pass); /* pass.c: blocks in reverse; grads become real */
-	int (*after_backward)(void *self, struct dn_block *b, const struct dn_pass *pass); /* pass.c: b's gradients are queued */
+	/* pass.c: b's gradients are queued, and the deltas of its inputs are not: dn_block_gradients_end(); else it is not called */
+	int (*after_gradients)(void *self, struct dn_block *b, const struct dn_pass *pass);
+	int (*after_backward)(void *self, struct dn_block *b,
+			      const struct dn_pass *pass); /* pass.c: all of b's backward is queued */
 	/* layer.c: within l's forward or backward of a training pass (DN_REPEAT too), in the order in which it has declared them;
 	 * x[0..n), device memory, becomes the sum over all ranks for what is queued on the compute stream from here on. */
 	int (*exchange)(void *self, struct dn_layer *l, bool backward, enum dn_type type, void *x, int64_t n);

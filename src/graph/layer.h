@@ -37,7 +37,9 @@ struct dn_layer_ops {			/* a layer type: all that anybody asks about it */
 	int (*forward)(struct dn_layer *l, const struct dn_pass *pass); /* its pointers are device memory here */
 	int (*backward)(struct dn_layer *l,
 			const struct dn_pass *pass); /* l->delta is complete on entry: dL/doutput, ascent sign */
-	void (*destroy)(struct dn_layer *l);	     /* frees l->priv; NULL = nothing */
+	/* the deltas of its inputs, where backward() makes the gradients of its params alone; NULL: backward() makes both */
+	int (*backward_input)(struct dn_layer *l, const struct dn_pass *pass);
+	void (*destroy)(struct dn_layer *l); /* frees l->priv; NULL = nothing */
 };
 
 enum dn_life {			 /* when a layer's buffer is in use */

@@ -62,6 +62,8 @@ struct dn_net_options {
 	bool legacy_bn;	     /* or [net] legacy_bn=1 */
 	bool sync_bn;	     /* training normalises with the statistics of all ranks' images, which the store's hook exchanges */
 	bool looks;	     /* training looks at gradients before it updates: see dn_net_look() */
+	bool ema;	     /* training keeps an exponential mean of the values that it updates, DN_EMA */
+	bool update_early;   /* training tells the update before the last backward, see dn_net_update_ready(); not with looks */
 	uint64_t seed;
 	int n_keep; /* inference: other layers whose outputs must survive the pass */
 	const int *keep;
@@ -134,6 +136,9 @@ DN_EXPORT bool dn_net_may_start_block(const struct dn_net *net, int layer);
 DN_EXPORT int dn_net_set_recompute(struct dn_net *net, const bool *recompute);
 /** dn_block_recomputes() - whether that happens: in a net that trains, where the block has a backward */
 DN_EXPORT bool dn_block_recomputes(const struct dn_block *b);
+/** dn_block_gradients_end() - in a net that trains: the layer with which all gradients of the block's params are complete, while its
+ * backward goes on with deltas of inputs; -1: nothing goes on, or nothing learns */
+DN_EXPORT int dn_block_gradients_end(const struct dn_block *b);
 DN_EXPORT bool dn_net_has_markers(const struct dn_net *net);
 DN_EXPORT int dn_block_params(const struct dn_block *b, int *first_param); /* count; params are consecutive */
 
@@ -198,6 +203,9 @@ DN_EXPORT int dn_net_skip(struct dn_net *net);
 /** dn_net_looked() - what was seen since; waits for compute */
 DN_EXPORT int dn_net_looked(struct dn_net *net, struct dn_looked *out);
 
+/** dn_net_update_ready() - options.update_early, before the last backward pass of a step: the update that dn_net_update() will
+ * complete, with its numbers to the device; @u stays until then. NULL: the step updates nothing and ends with its backward. */
+DN_EXPORT int dn_net_update_ready(struct dn_net *net, const struct dn_update *u);
 /** dn_net_update() - one optimizer step: the numbers of @u to the device, then store->step; what the passes have left is then
  * what the next ones find */
 DN_EXPORT int dn_net_update(struct dn_net *net, const struct dn_update *u);

@@ -19,7 +19,7 @@
 static const struct {
 	const char *name;
 	int n_states;
-	const char *states[DN_PARTS - DN_STATE0];
+	const char *states[DN_STATES];
 } optimizers[DN_OPTIMIZERS] = { OPTIMIZERS(ROW) };
 
 const char *dn_optimizer_name(enum dn_optimizer o)

@@ -137,6 +137,8 @@ static int begin_forward(struct dn_net *net, const struct dn_pass *pass, struct 
 	const struct dn_numbers num = { .seed = net->opt.seed, .first_image = pass->first_image, .factor = 1, .images = 1 };
 	int err = send_numbers(net, pass->micro, &num);
 
+	((struct net_priv *)net->priv)->first_image = pass->first_image;
+
 	if (!err && priv->tail.n_costs)
 		err = net->dev->be->zero(net->compute, priv->costs, sizeof(double) * (size_t)priv->tail.n_costs);
 	return err ? err : to_device(net, pass, true, dev);
@@ -227,6 +229,7 @@ int dn_net_numbers(struct dn_net *net, const struct dn_update *u)
 {
 	const struct dn_numbers num = {
 		.seed = net->opt.seed,
+		.first_image = ((const struct net_priv *)net->priv)->first_image, /* a backward pass may follow */
 		.rate = u->rate,
 		.images = (double)u->images,
 		.factor = u->factor > 0 ? u->factor : 1,
@@ -313,9 +316,18 @@ static int scale_losses(const struct dn_net *net)
 	return err;
 }
 
+int dn_net_update_ready(struct dn_net *net, const struct dn_update *u)
+{
+	int err = u ? dn_net_numbers(net, u) : 0;
+
+	if (!net->opt.update_early)
+		return dn_fail(-EINVAL, "net: built for updates behind the whole step");
+	return err || !net->store.ops->ready ? err : net->store.ops->ready(net->store.self, net, u);
+}
+
 int dn_net_update(struct dn_net *net, const struct dn_update *u)
 {
-	int err = dn_net_numbers(net, u);
+	int err = net->opt.update_early ? 0 : dn_net_numbers(net, u); /* else they are there */
 
 	if (!err)
 		err = net->store.ops->step(net->store.self, net, u);
@@ -339,6 +351,26 @@ static int backward_layer(struct dn_layer *l, const struct dn_pass *pass)
 	if (!l->seeds_delta && !has_consumer(net, l->index))
 		err = net->dev->be->zero(net->compute, l->delta, l->out.bytes);
 	return err ? err : l->ops->backward(l, pass);
+}
+
+/* Weight gradients come before deltas of inputs: whoever waits for them need not wait for the rest. */
+static int backward_block(struct dn_net *net, struct dn_block *b, const struct dn_pass *pass, const struct dn_pass *dev)
+{
+	const int end = dn_block_gradients_end(b);
+	int err = 0;
+
+	for (int k = b->last; k >= b->first && !err; k--) {
+		struct dn_layer *l = &net->layers[k];
+		const bool runs = l->wants_delta && !net->no_compute;
+
+		if (runs)
+			err = backward_layer(l, dev);
+		if (!err && k == end)
+			err = call(hooks_of(net)->after_gradients, net, b, pass);
+		if (!err && runs && l->ops->backward_input)
+			err = l->ops->backward_input(l, dev);
+	}
+	return err;
 }
 
 static int backward_first_layer(const struct dn_net *net)
@@ -393,9 +425,8 @@ int dn_net_backward(struct dn_net *net, const struct dn_pass *pass)
 		err = call(h->before_backward, net, b, pass);
 		if (!err && twice)
 			err = forward_again(net, b, &dev);
-		for (int k = b->last; k >= b->first && !err && !net->no_compute; k--)
-			if (net->layers[k].wants_delta)
-				err = backward_layer(&net->layers[k], &dev);
+		if (!err)
+			err = backward_block(net, b, pass, &dev);
 		if (twice)
 			memory_second(net, b, false);
 		if (!err)

@@ -14,7 +14,8 @@
 extern "C" {
 #endif
 
-enum dn_part { DN_VALUE, DN_GRAD, DN_STATE0, DN_STATE1, DN_PARTS };
+enum dn_part { DN_VALUE, DN_GRAD, DN_STATE0, DN_STATE1, DN_EMA, DN_PARTS };
+#define DN_STATES (DN_EMA - DN_STATE0) /* at most */
 
 /* Elements [at, at+n) of the part of @p are at x: host memory, which is theirs until the call returns, for what was asked of
  * each(). Whoever wants them later copies them. */
@@ -34,6 +35,7 @@ struct dn_update { /* one optimizer step */
 	double momentum, decay;
 	double beta1, beta2, eps; /* of adam and adamw */
 	double factor;		  /* on the gradient; 0 = none, as 1 */
+	double ema;		  /* options.ema: what the mean of values keeps of itself; 0: it becomes the values */
 };
 
 struct dn_traffic { /* per rank and step */
@@ -94,6 +96,10 @@ struct dn_store_ops {
 	int (*stats)(void *self, struct dn_net *net);
 	/* Start of an update: gradients of earlier steps are forgotten. */
 	int (*begin)(void *self, struct dn_net *net, int64_t step);
+	/* With net->opt.update_early, before the backward pass of the last microbatch: what step() is going to be told, so that each
+	 * block can be updated once its gradients are there. @u stays until then; NULL: nothing is updated, no step() follows.
+	 * NULL = step() does all. */
+	int (*ready)(void *self, struct dn_net *net, const struct dn_update *u);
 	/* Waits for the gradients, applies the update to all that this rank owns. */
 	int (*step)(void *self, struct dn_net *net, const struct dn_update *u);
 	/* Values were written through each() or write(): caches of values are dropped. */

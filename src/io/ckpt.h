@@ -97,11 +97,16 @@ DN_EXPORT const struct dn_ckpt_tensor *dn_ckpt_find(const struct dn_ckpt *c, con
 /** dn_ckpt_cover() - is every element of @t stored? else an error with tensor and range */
 DN_EXPORT int dn_ckpt_cover(const struct dn_ckpt *c, const struct dn_ckpt_tensor *t);
 /**
- * dn_ckpt_load() - fill values, buffers, optimizer state and carries of what this rank's store owns; not collective
+ * dn_ckpt_load() - fill values, buffers, optimizer state, means and carries of what this rank's store owns; not collective
+ * A mean that is not there begins as the values.
  * Every wanted element must be found exactly once, checksums of the intervals read must hold, shapes must be the net's: else
  * an error naming tensor and range. Works from any world to any world.
  */
 DN_EXPORT int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net);
+/** dn_ckpt_has_ema() - is there a mean of the values that were trained? */
+DN_EXPORT bool dn_ckpt_has_ema(const struct dn_ckpt *c);
+/** dn_ckpt_read_ema() - as dn_ckpt_read() of a param's mean; of what has none (buffers, what was frozen) of itself */
+DN_EXPORT int dn_ckpt_read_ema(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, float *out);
 /** dn_ckpt_read() - elements [at, at+n) of tensor @name into @out; checks coverage and the touched intervals' checksums */
 DN_EXPORT int dn_ckpt_read(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, float *out);
 /** dn_ckpt_refuse() - is a folder of checkpoints there that belongs to another net? 0, or an error naming the tensor */

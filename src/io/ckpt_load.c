@@ -422,6 +422,47 @@ static int load_states(struct dn_ckpt *c, struct dn_net *net, struct dn_param *p
 	return 0;
 }
 
+static struct dn_ckpt_tensor *find_ema(const struct dn_ckpt *c, const char *param)
+{
+	char name[128];
+
+	snprintf(name, sizeof(name), "%s:%s", param, CKPT_EMA);
+	return find(c, name);
+}
+
+static int load_ema(struct dn_ckpt *c, struct dn_net *net, struct dn_param *p)
+{
+	struct fill f = { c, find_ema(c, p->name) };
+	char name[128];
+	int err = 0;
+
+	if (p->role != DN_TRAINED || p->frozen)
+		return 0;
+	snprintf(name, sizeof(name), "%s:%s", p->name, CKPT_EMA);
+	if (f.t)
+		err = check_param(c, p, name, DN_CKPT_EMA, &f.t);
+	else
+		f.t = find(c, p->name);
+	if (!err)
+		err = dn_ckpt_cover(c, f.t);
+	return err ? err : net->store.ops->each(net->store.self, p, DN_EMA, DN_WRITE, fill, &f);
+}
+
+bool dn_ckpt_has_ema(const struct dn_ckpt *c)
+{
+	for (int i = 0; i < c->n_tensors; i++)
+		if (c->tensors[i].kind == DN_CKPT_EMA)
+			return true;
+	return false;
+}
+
+int dn_ckpt_read_ema(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, float *out)
+{
+	const struct dn_ckpt_tensor *t = find_ema(c, name);
+
+	return dn_ckpt_read(c, t && t->kind == DN_CKPT_EMA ? t->name : name, at, n, out);
+}
+
 /* The rows of this rank's images, wherever they were saved. */
 static int load_carry(struct dn_ckpt *c, struct dn_net *net, const struct dn_carry *s)
 {
@@ -502,6 +543,8 @@ int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 			err = net->store.ops->each(net->store.self, p, DN_VALUE, DN_WRITE, fill, &f);
 		if (!err && net->opt.train)
 			err = load_states(c, net, p);
+		if (!err && net->opt.train && net->opt.ema)
+			err = load_ema(c, net, p);
 	}
 	if (!err && net->opt.train)
 		err = load_carries(c, net);

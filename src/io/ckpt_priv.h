@@ -8,6 +8,7 @@
 #define CKPT_PIECE (1 << 20) /* bytes that pass through memory at a time */
 #define CKPT_META_MAX (1ull << 30)
 #define CKPT_RANKS_MAX 65536
+#define CKPT_EMA "ema" /* as the name of a state */
 
 struct dn_ckpt {
 	char dir[CKPT_PATH_MAX];

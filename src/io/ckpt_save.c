@@ -19,7 +19,7 @@
 #include "graph/optimizer.h"
 
 struct record {		/* one interval, as the ranks send it to rank 0 */
-	int32_t tensor; /* param index * (1 + n_states), + 1 + k for state k; carries follow */
+	int32_t tensor; /* param index * n_parts, + 1 + k for state k, then the mean; carries follow */
 	int32_t file;
 	int64_t start, length, offset;
 	uint64_t xxh64;
@@ -27,8 +27,8 @@ struct record {		/* one interval, as the ranks send it to rank 0 */
 
 struct list { /* what this rank writes */
 	struct dn_net *net;
-	int n_states;
-	int32_t tensor; /* being collected */
+	int n_states, n_parts; /* a param's: value, states, and its mean where there is one */
+	int32_t tensor;	       /* being collected */
 	int n;
 	struct record *records;
 	int64_t bytes; /* of this rank's file */
@@ -74,11 +74,11 @@ static int walk_role(const struct list *l, enum dn_role role, int32_t *tensor, u
 
 		if (p->role != role)
 			continue;
-		*tensor = i * (1 + l->n_states);
+		*tensor = i * l->n_parts;
 		err = walk_part(net, p, DN_VALUE, access, fn, arg);
-		for (int k = 0; k < l->n_states && !err && role == DN_TRAINED; k++) {
+		for (int k = 1; k < l->n_parts && !err && role == DN_TRAINED; k++) {
 			++*tensor;
-			err = walk_part(net, p, (enum dn_part)(DN_STATE0 + k), access, fn, arg);
+			err = walk_part(net, p, k > l->n_states ? DN_EMA : (enum dn_part)(DN_STATE0 + k - 1), access, fn, arg);
 		}
 	}
 	return err;
@@ -91,7 +91,7 @@ static int collect_role(struct list *l, enum dn_role role)
 
 static int32_t carries_at(const struct list *l)
 {
-	return l->net->n_params * (1 + l->n_states);
+	return l->net->n_params * l->n_parts;
 }
 
 /* The rows of this rank's images: no other rank has them, replica or not. */
@@ -119,6 +119,7 @@ static int list_init(struct list *l, struct dn_net *net, const struct dn_group *
 	memset(l, 0, sizeof(*l));
 	l->net = net;
 	l->n_states = dn_state_count(net->hyper.optimizer);
+	l->n_parts = 1 + l->n_states + (net->opt.train && net->opt.ema);
 	err = collect_role(l, DN_TRAINED);
 	if (!err)
 		err = collect_role(l, DN_BUFFER);
@@ -254,14 +255,17 @@ static int by_tensor(const void *a, const void *b)
 
 static int describe_param(const struct list *l, int32_t tensor, struct dn_ckpt_tensor *t)
 {
-	const struct dn_param *p = l->net->params[tensor / (1 + l->n_states)];
-	int state = tensor % (1 + l->n_states) - 1;
+	const struct dn_param *p = l->net->params[tensor / l->n_parts];
+	int state = tensor % l->n_parts - 1;
+	bool ema = state == l->n_states;
 	char name[128];
 
 	snprintf(name, sizeof(name), "%s%s%s", p->name, state < 0 ? "" : ":",
-		 state < 0 ? "" : dn_state_name(l->net->hyper.optimizer, state));
+		 state < 0 ? ""
+		 : ema	   ? CKPT_EMA
+			   : dn_state_name(l->net->hyper.optimizer, state));
 	t->name = dn_strdup(name);
-	t->kind = state >= 0 ? DN_CKPT_STATE : p->role == DN_BUFFER ? DN_CKPT_BUFFER : DN_CKPT_PARAM;
+	t->kind = ema ? DN_CKPT_EMA : state >= 0 ? DN_CKPT_STATE : p->role == DN_BUFFER ? DN_CKPT_BUFFER : DN_CKPT_PARAM;
 	t->n_dims = p->n_dims;
 	memcpy(t->shape, p->shape, (size_t)p->n_dims * sizeof(p->shape[0]));
 	t->n = p->n;
@@ -318,7 +322,7 @@ static int make_tensors(const struct list *l, struct record *r, int n, struct dn
 
 		while (k < n && r[k].tensor == r[i].tensor)
 			k++;
-		n_values += r[i].tensor >= carries_at(l) || r[i].tensor % (1 + l->n_states) == 0;
+		n_values += r[i].tensor >= carries_at(l) || r[i].tensor % l->n_parts == 0;
 		err = make_tensor(l, r + i, k - i, &tensors[(*n_tensors)++]);
 		i = k;
 	}

@@ -57,6 +57,8 @@ DN_EXPORT void dn_weights_tell(const char *path, const struct dn_weights_info *i
  */
 DN_EXPORT int dn_weights_save(struct dn_net *net, const char *path, uint64_t seen, int cutoff, const struct dn_group *g,
 			      int64_t *bytes);
+/** dn_weights_save_ema() - likewise the means of the values in their place, where there are some: options.ema of the net */
+DN_EXPORT int dn_weights_save_ema(struct dn_net *net, const char *path, uint64_t seen, const struct dn_group *g, int64_t *bytes);
 /** dn_weights_write_header() - the 20 bytes before the values */
 DN_EXPORT int dn_weights_write_header(struct dn_out *o, uint64_t seen);
 /** dn_weights_bytes() - size of a full file */

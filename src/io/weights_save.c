@@ -46,13 +46,14 @@ int dn_weights_write_header(struct dn_out *o, uint64_t seen)
 }
 
 /* Every rank makes the same reads even after a write has failed on rank 0: the others wait in them. */
-static int save_param(struct dn_net *net, const struct dn_param *p, struct dn_out *o, float *piece, int *write_err)
+static int save_param(struct dn_net *net, const struct dn_param *p, enum dn_part part, struct dn_out *o, float *piece,
+		      int *write_err)
 {
 	for (int64_t at = 0; at < p->n; at += WEIGHTS_PIECE) {
 		int64_t n = p->n - at < WEIGHTS_PIECE ? p->n - at : WEIGHTS_PIECE;
 		int err;
 
-		err = net->store.ops->read(net->store.self, p, DN_VALUE, at, n, piece);
+		err = net->store.ops->read(net->store.self, p, part, at, n, piece);
 		if (err)
 			return err;
 		if (piece && !*write_err)
@@ -61,7 +62,8 @@ static int save_param(struct dn_net *net, const struct dn_param *p, struct dn_ou
 	return 0;
 }
 
-int dn_weights_save(struct dn_net *net, const char *path, uint64_t seen, int cutoff, const struct dn_group *g, int64_t *bytes)
+static int save(struct dn_net *net, const char *path, uint64_t seen, int cutoff, bool ema, const struct dn_group *g,
+		int64_t *bytes)
 {
 	bool writer = g->rank == 0;
 	struct dn_out o;
@@ -79,9 +81,13 @@ int dn_weights_save(struct dn_net *net, const char *path, uint64_t seen, int cut
 	err = dn_group_agree(g, err, "saving weights");
 	if (err)
 		goto out;
-	for (int i = 0; i < net->n_params && !err; i++)
-		if (weights_saved(net->params[i]) && (cutoff < 0 || net->params[i]->layer->index < cutoff))
-			err = save_param(net, net->params[i], &o, piece, &write_err);
+	for (int i = 0; i < net->n_params && !err; i++) {
+		const struct dn_param *p = net->params[i];
+		const bool mean = ema && p->role == DN_TRAINED && !p->frozen;
+
+		if (weights_saved(p) && (cutoff < 0 || p->layer->index < cutoff))
+			err = save_param(net, p, mean ? DN_EMA : DN_VALUE, &o, piece, &write_err);
+	}
 	if (!err)
 		err = write_err;
 	if (!err && writer)
@@ -93,4 +99,14 @@ out:
 	dn_out_abort(&o);
 	dn_free(piece);
 	return err;
+}
+
+int dn_weights_save(struct dn_net *net, const char *path, uint64_t seen, int cutoff, const struct dn_group *g, int64_t *bytes)
+{
+	return save(net, path, seen, cutoff, false, g, bytes);
+}
+
+int dn_weights_save_ema(struct dn_net *net, const char *path, uint64_t seen, const struct dn_group *g, int64_t *bytes)
+{
+	return save(net, path, seen, -1, true, g, bytes);
 }

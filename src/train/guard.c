@@ -25,6 +25,12 @@ static bool is_bound(const char *value, double *out)
 	return !strcmp(value, "off") || (dn_parse_float(value, out) == DN_NUM_WHOLE && *out >= 1e-38 && *out <= 1e38);
 }
 
+static bool is_decay(const char *value, double *out)
+{
+	*out = 0;
+	return !strcmp(value, "off") || (dn_parse_float(value, out) == DN_NUM_WHOLE && *out > 0 && (float)*out < 1);
+}
+
 const char *dn_guard_wanted(const char *key, const char *value)
 {
 	enum dn_nan nan;
@@ -37,6 +43,8 @@ const char *dn_guard_wanted(const char *key, const char *value)
 	if (!strcmp(key, "loss_scale"))
 		return !strcmp(value, "dynamic") || is_bound(value, &x) ? NULL
 									: "wanted off, dynamic or a number from 1e-38 to 1e38";
+	if (!strcmp(key, "ema"))
+		return is_decay(value, &x) ? NULL : "wanted off or a number above 0 and below 1";
 	return is_bound(value, &x) ? NULL : "wanted off or a number from 1e-38 to 1e38";
 }
 
@@ -49,6 +57,7 @@ void dn_guards_read(const struct dn_options *o, struct dn_guards *out)
 	(void)is_bound(dn_options_text(o, "clip_value"), &out->clip_value);
 	(void)is_nan_name(dn_options_text(o, "nan"), &out->nan);
 	out->dynamic = !strcmp(dn_options_text(o, "loss_scale"), "dynamic");
+	(void)is_decay(dn_options_text(o, "ema"), &out->ema);
 	out->loss_scale = DN_LOSS_SCALE_FIRST;
 	if (!out->dynamic)
 		(void)is_bound(dn_options_text(o, "loss_scale"), &out->loss_scale);

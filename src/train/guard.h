@@ -1,4 +1,5 @@
-/* What keeps a training from bad gradients: clipping, loss scaling, and what a loss or gradient that is not finite does. */
+/* What steers an update beside its optimizer: clipping, loss scaling, what a loss or gradient that is not finite does, and the mean
+ * of the values that is kept. */
 #ifndef DN_TRAIN_GUARD_H
 #define DN_TRAIN_GUARD_H
 #include <stdbool.h>
@@ -25,11 +26,12 @@ struct dn_guards {		      /* of the mean gradient of an update's images, which t
 	enum dn_nan nan;
 	double loss_scale; /* 0 = off; dynamic: the first */
 	bool dynamic;
+	double ema; /* 0 = off */
 };
 
 /** dn_guard_wanted() - what @key, one of those below, takes instead of @value; NULL: @value is fine */
 DN_EXPORT const char *dn_guard_wanted(const char *key, const char *value);
-/** dn_guards_read() - keys clip_norm, clip_p, clip_value, nan, loss_scale of @o, which were checked when they were set */
+/** dn_guards_read() - keys clip_norm, clip_p, clip_value, nan, loss_scale, ema of @o, which were checked when they were set */
 DN_EXPORT void dn_guards_read(const struct dn_options *o, struct dn_guards *out);
 /** dn_guards_look() - does a step look at its gradients before it updates? */
 DN_EXPORT bool dn_guards_look(const struct dn_guards *g);
@@ -43,7 +45,8 @@ DN_EXPORT bool dn_guards_look(const struct dn_guards *g);
 	X(nan, "loss", "loss|stop|skip|continue", "loss: a loss that is not finite ends the run; stop: a gradient does too; " \
 	  "skip: such a step updates nothing; continue: it does as any other") \
 	X(loss_scale, "off", "off|X|dynamic", "factor on the loss, taken out again by the update; dynamic: 65536, doubled after " \
-	  "2000 good steps, halved by one with gradients that are not finite, which updates nothing")
+	  "2000 good steps, halved by one with gradients that are not finite, which updates nothing") \
+	X(ema, "off", "off|X", "decay of an exponential mean of the values, kept beside them and saved as BASE_ema.weights")
 /* clang-format on */
 
 #ifdef __cplusplus

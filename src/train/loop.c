@@ -161,7 +161,6 @@ static int check_space(struct dn_loop *l)
 /* The longest name that this run gives a file, with the ending that it has while it is written. */
 static int check_names(const struct dn_loop *l)
 {
-	static const char *const rests[] = { ".weights", "_final.weights", "_last.weights", "_best.weights", ".backup" };
 	long most = pathconf(l->backup, _PC_NAME_MAX);
 	int64_t max = l->net->hyper.max_batches;
 	double epochs = max ? (double)max * (double)l->net->batch / (double)l->train->n : 1e19;
@@ -178,8 +177,8 @@ static int check_names(const struct dn_loop *l)
 			       "%s/%s%s: while it is written (%s) its name has %d bytes, the file system takes %ld: a cfg's name "
 			       "before the first dot must be shorter",
 			       l->backup, l->base, rest, end, n, most);
-	for (size_t i = 0; i < sizeof(rests) / sizeof(rests[0]); i++) {
-		snprintf(path, sizeof(path), "%s/%s%s", l->backup, l->base, rests[i]);
+	for (int i = 0; loop_rests[i]; i++) {
+		snprintf(path, sizeof(path), "%s/%s%s", l->backup, l->base, loop_rests[i]);
 		if (!stat(path, &st) && !S_ISREG(st.st_mode))
 			return dn_fail(-EEXIST, "%s: is no file, and this run would write one there", path);
 	}
@@ -285,6 +284,11 @@ static int make_guards(struct dn_loop *l)
 	if (net->opt.looks != dn_guards_look(&l->c.guards))
 		return dn_fail(-EINVAL, "training: the net was built %s a look at gradients, the guards are others",
 			       net->opt.looks ? "with" : "without");
+	if (net->opt.ema != (l->c.guards.ema > 0))
+		return dn_fail(-EINVAL, "training: the net was built %s a mean of its values, the guards are others",
+			       net->opt.ema ? "with" : "without");
+	if (net->opt.looks && net->opt.update_early)
+		return dn_fail(-EINVAL, "training: the net was built to update before all gradients are seen");
 	l->scale = l->c.guards.loss_scale;
 	l->fault.rank = -1;
 	if (l->c.guards.nan != DN_NAN_SKIP)
@@ -473,6 +477,11 @@ static void tell_choice(const char *path, const struct dn_ckpt *c)
 			path, s->step, path, f.others_first, f.others_last);
 }
 
+static bool net_ema_lacks(const struct dn_loop *l, const struct dn_ckpt *c)
+{
+	return l->g.rank == 0 && l->net->opt.ema && !dn_ckpt_has_ema(c);
+}
+
 int dn_loop_resume(struct dn_loop *l, const char *path)
 {
 	struct dn_ckpt *c = NULL;
@@ -496,6 +505,9 @@ int dn_loop_resume(struct dn_loop *l, const char *path)
 			l->scale = dn_ckpt_state_of(c)->loss_scale;
 			l->good = dn_ckpt_state_of(c)->good_steps;
 		}
+		l->has_ema = true;
+		if (net_ema_lacks(l, c))
+			dn_warn("%s: has no mean of the values: -ema begins with the values", dn_ckpt_dir(c));
 		if (dn_ckpt_state_of(c)->run)
 			l->run = dn_ckpt_state_of(c)->run;
 	}
@@ -554,10 +566,9 @@ static struct dn_pass pass_of(const struct dn_loop *l, int64_t update, int64_t m
 	};
 }
 
-static int run_microbatch(struct dn_loop *l, int64_t update, int64_t m, int64_t *waited_ns)
+static int forward_microbatch(struct dn_loop *l, int64_t update, int64_t m, int64_t *waited_ns, struct dn_pass *pass)
 {
 	struct dn_net *net = l->net;
-	struct dn_pass pass;
 	const float *x, *t;
 	const int64_t *cls;
 	int err;
@@ -573,11 +584,9 @@ static int run_microbatch(struct dn_loop *l, int64_t update, int64_t m, int64_t 
 	}
 	if (err)
 		return err;
-	pass = pass_of(l, update, m, x, t);
-	err = dn_net_forward(net, &pass);
-	if (!err)
-		err = net->store.ops->stats(net->store.self, net);
-	return err ? err : dn_net_backward(net, &pass);
+	*pass = pass_of(l, update, m, x, t);
+	err = dn_net_forward(net, pass);
+	return err ? err : net->store.ops->stats(net->store.self, net);
 }
 
 /* Losses are read once an update, when all of it is queued. A loss that is not finite: 2 * (m + 1) for nan, + 1 for inf, of the
@@ -823,17 +832,37 @@ static int end_step(struct dn_loop *l, struct dn_update *u, int *bad_rank)
 	return err;
 }
 
+/* Before the last backward pass, which updates each block once its gradients are there. */
+static int tell_update(struct dn_loop *l, struct dn_update *u, double *loss, int *bad_rank)
+{
+	int err = read_losses(l);
+
+	if (!err)
+		err = sum_step(l, loss, bad_rank);
+	u->factor = grad_factor(l);
+	return err ? err : dn_net_update_ready(l->net, *bad_rank < 0 ? u : NULL);
+}
+
 static int update_values(struct dn_loop *l, struct dn_update *u, int64_t *waited_ns, double *loss, int *bad_rank)
 {
 	struct dn_net *net = l->net;
+	const bool early = net->opt.update_early;
+	struct dn_pass pass;
 	int err = 0;
 
 	memset(l->sums, 0, (size_t)n_sums(l) * sizeof(*l->sums)); /* host memory */
 	err = begin_guards(l);
 	if (!err)
 		err = net->store.ops->begin(net->store.self, net, u->step);
-	for (int64_t m = 0; m < net->subdivisions && !err; m++)
-		err = run_microbatch(l, u->step, m, waited_ns);
+	for (int64_t m = 0; m < net->subdivisions && !err; m++) {
+		err = forward_microbatch(l, u->step, m, waited_ns, &pass);
+		if (!err && early && m == net->subdivisions - 1)
+			err = tell_update(l, u, loss, bad_rank);
+		if (!err)
+			err = dn_net_backward(net, &pass);
+	}
+	if (early)
+		return err || *bad_rank >= 0 ? err : dn_net_update(net, u);
 	if (!err)
 		err = read_losses(l);
 	if (!err && net->opt.looks)
@@ -858,6 +887,7 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 		.beta1 = net->hyper.beta1,
 		.beta2 = net->hyper.beta2,
 		.eps = net->hyper.eps,
+		.ema = l->has_ema ? l->c.guards.ema : 0, /* the first one is the values */
 	};
 	int64_t start = dn_now_ns(), waited = 0;
 	uint64_t allocs = dn_mem_n_allocs();
@@ -872,6 +902,7 @@ int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank)
 		return err;
 	if (l->n_steps > 0)
 		l->allocs += dn_mem_n_allocs() - allocs;
+	l->has_ema |= !l->skipped;
 	if (!l->skipped || isfinite(loss))
 		l->avg = l->n_steps > 0 ? .9 * l->avg + .1 * loss : loss;
 	l->n_steps++;

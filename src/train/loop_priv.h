@@ -31,6 +31,7 @@ struct dn_loop {
 	int64_t good; /* steps since it changed */
 	double norm;  /* of the step under way; likewise: */
 	bool skipped;
+	bool has_ema;		 /* the mean of values is one */
 	struct loop_fault {	 /* a gradient that is not finite */
 		int rank, block; /* rank -1 = none */
 		bool before;	 /* this rank's own, before reduction */
@@ -43,6 +44,8 @@ struct dn_loop {
 	bool has_best;
 };
 
+/** loop_rests - what follows BASE in the names of a run's weights files, beside those of epochs; ends at NULL */
+extern const char *const loop_rests[];
 /** loop_update() - one update; a loss that is not finite is no error here: *bad_rank >= 0, and nothing was changed but
  * rolling statistics */
 int loop_update(struct dn_loop *l, struct dn_loop_step *out, int *bad_rank);

@@ -44,6 +44,13 @@ static int (*const rules[DN_OPTIMIZERS])(struct dn_stream *st, const struct dn_p
 	[DN_ADAMW] = adam_range,
 };
 
+int dn_optim_ema(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, const float *w, float *ema)
+{
+	if (n == 0)
+		return 0;
+	return p->layer->net->dev->be->axpby(st, DN_F32, n, (float)(1 - u->ema), w, (float)u->ema, ema);
+}
+
 int dn_optim_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w, const float *g,
 		   float *const *state)
 {

@@ -17,6 +17,10 @@ extern "C" {
 DN_EXPORT int dn_optim_range(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, float *w,
 			     const float *g, float *const *state);
 
+/** dn_optim_ema() - behind it: @ema, the mean of the values so far, becomes u->ema * ema + (1 - u->ema) * w */
+DN_EXPORT int dn_optim_ema(struct dn_stream *st, const struct dn_param *p, const struct dn_update *u, int64_t n, const float *w,
+			   float *ema);
+
 #ifdef __cplusplus
 }
 #endif

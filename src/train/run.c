@@ -28,6 +28,10 @@ static int tell_saved(struct dn_loop *l, const char *path, int64_t bytes, double
 	return !err && e->saved ? e->saved(e->arg, path, bytes, seconds) : err;
 }
 
+const char *const loop_rests[] = {
+	".weights", "_final.weights", "_last.weights", "_best.weights", "_ema.weights", ".backup", NULL
+};
+
 /* BACKUP/BASE followed by @rest */
 static int save_weights(struct dn_loop *l, const char *rest)
 {
@@ -37,6 +41,19 @@ static int save_weights(struct dn_loop *l, const char *rest)
 
 	snprintf(path, sizeof(path), "%s/%s%s", l->backup, l->base, rest); /* fits: check_config() has looked */
 	err = dn_weights_save(l->net, path, l->seen, -1, &l->g, &bytes);
+	return err ? err : tell_saved(l, path, bytes, since(start));
+}
+
+static int save_ema(struct dn_loop *l)
+{
+	char path[LOOP_PATH_MAX];
+	int64_t start = dn_now_ns(), bytes = 0;
+	int err;
+
+	if (!l->net->opt.ema || !l->has_ema)
+		return 0;
+	snprintf(path, sizeof(path), "%s/%s_ema.weights", l->backup, l->base);
+	err = dn_weights_save_ema(l->net, path, l->seen, &l->g, &bytes);
 	return err ? err : tell_saved(l, path, bytes, since(start));
 }
 
@@ -113,6 +130,8 @@ static int after_step(struct dn_loop *l, const struct dn_loop_step *s, uint64_t 
 		err = save_weights(l, ".backup");
 	if (!err && s->step % LAST_EVERY == 0)
 		err = save_weights(l, "_last.weights");
+	if (!err && s->step % LAST_EVERY == 0)
+		err = save_ema(l);
 	if (!err && (l->save_due || (l->c.save_every > 0 && s->step % l->c.save_every == 0)))
 		err = save_ckpt(l);
 	if (!err && l->c.valid_every > 0 && s->step % l->c.valid_every == 0)
@@ -149,6 +168,8 @@ static int final_files(struct dn_loop *l)
 
 	for (size_t i = 0; i < sizeof(rests) / sizeof(rests[0]) && !err; i++)
 		err = save_weights(l, rests[i]);
+	if (!err)
+		err = save_ema(l);
 	/* a run that keeps checkpoints can be continued from its very end */
 	if (!err && loop_saves(l) && l->n_steps > 0 && l->saved_step != dn_loop_batch_number(l))
 		err = save_ckpt(l);
@@ -233,7 +254,7 @@ static int tell_space(struct dn_loop *l, int64_t ckpt_bytes)
 	int64_t max = l->net->hyper.max_batches, done = dn_loop_batch_number(l);
 	int64_t weights = dn_weights_bytes(l->net, -1), left = max > done ? max - done : 0;
 	double n = (double)l->train->n;
-	double n_weights = 3 + (l->c.valid_every > 0) + (!max || max >= BACKUP_EVERY);
+	double n_weights = 3 + l->net->opt.ema + (l->c.valid_every > 0) + (!max || max >= BACKUP_EVERY);
 	double n_ckpts = 0, need;
 	uint64_t space;
 	int err = dn_free_space(l->backup, &space);

@@ -17,11 +17,10 @@
 /* The rest of a name of ours behind BASE, of @n letters: no other file is touched. */
 static bool is_ours(const char *rest, size_t n)
 {
-	static const char *const rests[] = { ".weights", "_final.weights", "_last.weights", "_best.weights", ".backup" };
 	size_t digits = n > 1 && rest[0] == '_' ? strspn(rest + 1, "0123456789") : 0;
 
-	for (size_t i = 0; i < sizeof(rests) / sizeof(rests[0]); i++)
-		if (n == strlen(rests[i]) && !strncmp(rest, rests[i], n))
+	for (int i = 0; loop_rests[i]; i++)
+		if (n == strlen(loop_rests[i]) && !strncmp(rest, loop_rests[i], n))
 			return true;
 	return digits && n == 1 + digits + strlen(".weights") && !strncmp(rest + 1 + digits, ".weights", strlen(".weights"));
 }

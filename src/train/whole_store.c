@@ -17,7 +17,8 @@
 struct whole_param { /* NULL where there is nothing */
 	float *value;
 	float *acc; /* accumulated gradient */
-	float *state[DN_PARTS - DN_STATE0];
+	float *state[DN_STATES];
+	float *ema;
 };
 
 struct whole {
@@ -98,6 +99,8 @@ static int own_bytes(const struct dn_net *net, size_t *out)
 		err = add_tensor(&out[DN_MEM_GRADS], p->n);
 		for (int s = 0; s < dn_state_count(net->hyper.optimizer) && !err; s++)
 			err = add_tensor(&out[DN_MEM_OPTIMIZER], p->n);
+		if (!err && net->opt.ema)
+			err = add_tensor(&out[DN_MEM_EMA], p->n);
 	}
 	if (!err && train && net->subdivisions > 1)
 		err = slot_bytes(net, &out[DN_MEM_GRAD_SLOTS]);
@@ -158,6 +161,8 @@ static void place(struct whole *s)
 		wp->acc = take(&at[DN_MEM_GRADS], p->n);
 		for (int k = 0; k < s->n_states; k++)
 			wp->state[k] = take(&at[DN_MEM_OPTIMIZER], p->n);
+		if (net->opt.ema)
+			wp->ema = take(&at[DN_MEM_EMA], p->n);
 		if (!s->slots)
 			p->grad = wp->acc;
 	}
@@ -239,8 +244,10 @@ static float *part_of(const struct whole *s, const struct dn_param *p, enum dn_p
 		return wp->value;
 	case DN_GRAD:
 		return wp->acc;
+	case DN_EMA:
+		return wp->ema;
 	default:
-		return part < DN_PARTS ? wp->state[part - DN_STATE0] : NULL;
+		return part < DN_EMA ? wp->state[part - DN_STATE0] : NULL;
 	}
 }
 
@@ -386,6 +393,8 @@ static int whole_step(void *self, struct dn_net *net, const struct dn_update *u)
 
 		if (wp->acc)
 			err = dn_optim_range(net->compute, net->params[i], u, net->params[i]->n, wp->value, wp->acc, wp->state);
+		if (!err && wp->ema)
+			err = dn_optim_ema(net->compute, net->params[i], u, net->params[i]->n, wp->value, wp->ema);
 	}
 	whole_touched(s);
 	return err ? err : s->be->stream_sync(net->compute);

@@ -134,6 +134,7 @@ case('Training', '-clip_norm', train + small, '.01')
 case('Training', '-clip_p', train + small + ['-clip_norm', '.01'], '1')
 case('Training', '-clip_value', train + small, '.001')
 case('Training', '-loss_scale', train + small, '3')
+case('Training', '-ema', train + small, '.5')
 # what each does is in tests/mpi/test_guards.sh
 case('Training', '-nan', train + small, 'off', status=1, says='-nan off: wanted loss, stop, skip or continue')
 case('Training', '-async', train + small, '1', status=1, says='-async 1: ')
@@ -168,6 +169,7 @@ case('fsdp plan', '-json', plan)
 for flag, value in (('threads', '3'), ('batch', '16'), ('subdivisions', '2'), ('backend', 'ref')):
     case('fsdp plan', '-' + flag, plan + ['-json'], value)
 case('fsdp plan', '-strict', ['fsdp', 'plan', 'odd.cfg'], status=1, says='odd=1')
+case('fsdp consolidate', '-ema', ['fsdp', 'consolidate', 'b/t.ckpt', 'new.weights'], before=[train + small + ['-ema', '.5', '-save_every', '2']])
 
 # where a net is built and nothing of what these change is printed: no more than a bad value shows
 for verb, words in (('net', ['net', 't.cfg']), ('ops', ['ops', 't.cfg']), ('speed', ['speed', 't.cfg', '1']),

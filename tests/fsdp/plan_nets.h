@@ -58,17 +58,26 @@ static inline int planned_net(struct planned *p, const char *text, int world, bo
 	return err;
 }
 
-static inline int planned_make(struct planned *p, const char *text, int world, bool train, const struct fsdp_options *o)
+/* @early: updates stand within the last backward, as whoever trains wants it */
+static inline int planned_make_as(struct planned *p, const char *text, int world, bool train, bool early,
+				  const struct fsdp_options *o)
 {
 	int err = planned_net(p, text, world, train, 1);
 
-	if (!err)
+	if (!err) {
 		p->net->opt.looks = o->looks; /* whose bytes in the net no plan here is asked for */
+		p->net->opt.update_early = early && !o->looks;
+	}
 	if (!err)
 		err = fsdp_blocks_apply(p->net, o);
 	if (!err)
 		err = fsdp_plan_build(&p->plan, p->net, o, world);
 	return err;
+}
+
+static inline int planned_make(struct planned *p, const char *text, int world, bool train, const struct fsdp_options *o)
+{
+	return planned_make_as(p, text, world, train, false, o);
 }
 
 /* batch divides by 1 to 8 ranks at up to 4 subdivisions */

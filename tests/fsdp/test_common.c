@@ -57,6 +57,7 @@ static void what_stays_whole_changes_no_bit(void)
 			j.opt.accumulate = ways[k].accumulate;
 			j.opt.layout = (enum fsdp_layout)(n % 3);
 			j.opt.grad_slots = 0;
+			j.early = n % 2;
 			train_run(&j);
 			counted(&j);
 			if (n)
@@ -237,7 +238,7 @@ static void t21_what_several_blocks_share_has_the_bits_of_one_block(void)
 			j.opt.depth = n % 2;
 			j.opt.persistent = n > 1 ? 20 : 0;
 			j.opt.recompute = n == 3 ? "all" : NULL;
-			j.sync_bn = false;
+			j.early = n / 2;
 			train_run(&j);
 			train_same_bits(&j, &one);
 			counted(&j);

@@ -176,6 +176,7 @@ static void t20_a_block_of_both_has_the_bits_of_blocks_of_one_kind(void)
 				j.opt.layout = (enum fsdp_layout)layout;
 				j.opt.limit = cut ? 1 : 2;
 				j.opt.depth = cut ? 0 : 1;
+				j.early = layout % 2;
 				train_run(&j);
 				train_same_bits(&j, &blocks);
 				CHECK_EQ(j.report.reduce.counted_bytes, j.report.reduce.planned_bytes);

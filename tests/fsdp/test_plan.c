@@ -271,7 +271,7 @@ static char letter(const struct fsdp_op *op)
 {
 	static const char letters[] = {
 		[FSDP_GATHER] = 'G', [FSDP_FORWARD] = 'F', [FSDP_RELEASE] = 'L', [FSDP_BACKWARD] = 'B',
-		[FSDP_REDUCE] = 'R', [FSDP_UPDATE] = 'U',  [FSDP_STATS] = 'S',
+		[FSDP_REDUCE] = 'R', [FSDP_UPDATE] = 'U',  [FSDP_STATS] = 'S',	 [FSDP_INPUT] = 'I',
 	};
 
 	return letters[op->kind];
@@ -313,7 +313,7 @@ static void pre_gathers_the_next_block_before_a_block_computes(void)
 {
 	check_order(chain4, true, plan_defaults(), false,
 		    "G0 G1 F0 L0 G2 F1 L1 G3 F2 F3 "
-		    "B3 L3 R3 G1 B2 L2 R2 B1 L1 R1 B0 R0 U3 U2 U1 U0");
+		    "B3 R3 I3 L3 G1 B2 R2 I2 L2 B1 R1 I1 L1 B0 R0 U3 U2 U1 U0");
 }
 
 static void post_gathers_the_next_block_after_a_block_and_before_its_reduction(void)
@@ -333,7 +333,7 @@ static void none_gathers_a_block_when_it_is_due(void)
 	o.prefetch = FSDP_NONE;
 	check_order(chain4, true, o, false,
 		    "G0 F0 L0 G1 F1 L1 G2 F2 G3 F3 "
-		    "B3 L3 R3 B2 L2 R2 G1 B1 L1 R1 B0 R0 U3 U2 U1 U0");
+		    "B3 R3 I3 L3 B2 R2 I2 L2 G1 B1 R1 I1 L1 B0 R0 U3 U2 U1 U0");
 }
 
 static void depth_two_gathers_two_blocks_ahead(void)
@@ -344,7 +344,7 @@ static void depth_two_gathers_two_blocks_ahead(void)
 	o.depth = 2;
 	check_order(chain5, true, o, false,
 		    "G0 G1 G2 F0 L0 G3 F1 L1 G4 F2 F3 F4 "
-		    "B4 L4 R4 G1 B3 L3 R3 B2 L2 R2 B1 L1 R1 B0 R0 U4 U3 U2 U1 U0");
+		    "B4 R4 I4 L4 G1 B3 R3 I3 L3 B2 R2 I2 L2 B1 R1 I1 L1 B0 R0 U4 U3 U2 U1 U0");
 }
 
 static void limit_one_gathers_one_block_at_a_time(void)
@@ -355,7 +355,7 @@ static void limit_one_gathers_one_block_at_a_time(void)
 	o.depth = 0;
 	check_order(chain4, true, o, false,
 		    "G0 F0 L0 G1 F1 L1 G2 F2 L2 G3 F3 "
-		    "B3 L3 R3 G2 B2 L2 R2 G1 B1 L1 R1 B0 R0 U3 U2 U1 U0");
+		    "B3 R3 I3 L3 G2 B2 R2 I2 L2 G1 B1 R1 I1 L1 B0 R0 U3 U2 U1 U0");
 }
 
 static void waits_are_those_that_the_slots_and_queues_need(void)
@@ -365,7 +365,26 @@ static void waits_are_those_that_the_slots_and_queues_need(void)
 	 * when B1 and B0 took the gradient slots. */
 	check_order(chain4, true, plan_defaults(), true,
 		    "G0(U0,L2) G1(L3) F0(G0) L0 G2(L0) F1(G1) L1 G3(L1) F2(G2) F3(G3) "
-		    "B3 L3 R3(B3) G1(L3) B2 L2 R2(B2) B1(G1,R3) L1 R1(B1) B0(R2) R0(B0) U3 U2 U1(R1) U0(R0)");
+		    "B3 R3(B3) I3 L3 G1(L3) B2 R2(B2) I2 L2 B1(G1,R3) R1(B1) I1 L1 B0(R2) R0(B0) U3 U2 U1(R1) U0(R0)");
+}
+
+/* B2 and B1 have waited for R4 and R3 to get their gradient slots; nothing in backward waits for the others */
+static void an_update_stands_where_compute_knows_of_its_reduction(void)
+{
+	struct fsdp_options o = plan_defaults();
+	struct dn_buf got = { 0 };
+	struct planned p;
+
+	CHECK_OK_FATAL(planned_make_as(&p, chain5, 2, true, true, &o));
+	schedule_text(p.plan, &p.plan->step, true, &got);
+	CHECK_STR(got.s, "G0(U0,L4) G1 F0(G0) L0 G2(L0) F1(G1) L1 G3(L1) F2(G2) L2 G4(L2) F3(G3) F4(G4) "
+			 "B4 R4(B4) I4 L4 G2(L4) B3 R3(B3) I3 L3 G1(L3) B2(G2,R4) R2(B2) I2 L2 U4 B1(G1,R3) R1(B1) I1 L1 U3 "
+			 "B0(R2) R0(B0) U2 U1(R1) U0(R0)");
+	dn_buf_fini(&got);
+	planned_fini(&p);
+	CHECK_OK_FATAL(planned_make_as(&p, chain5, 2, true, false, &o));
+	CU_ASSERT(!p.plan->early);
+	planned_fini(&p);
 }
 
 static void a_pass_without_gradients_releases_every_block(void)
@@ -378,8 +397,8 @@ static void microbatches_repeat_all_but_the_update(void)
 	static const char text[] = NET_HEAD("2") "inputs=5\n" CONNECTED("4") CONNECTED("6") SOFTMAX;
 
 	check_order(text, true, plan_defaults(), true,
-		    "G0(U0,L0) G1(L1) F0(G0) L0 F1(G1) B1 L1 R1(B1) B0 R0(B0) "
-		    "G0(L0) G1(L1) F0(G0) L0 F1(G1) B1(R1) L1 R1(B1) B0(R0) R0(B0) U1(R1) U0(R0)");
+		    "G0(U0,L0) G1(L1) F0(G0) L0 F1(G1) B1 R1(B1) I1 L1 B0 R0(B0) "
+		    "G0(L0) G1(L1) F0(G0) L0 F1(G1) B1(R1) R1(B1) I1 L1 B0(R0) R0(B0) U1(R1) U0(R0)");
 }
 
 static void statistics_are_exchanged_after_the_last_block_that_has_some(void)
@@ -389,10 +408,11 @@ static void statistics_are_exchanged_after_the_last_block_that_has_some(void)
 	/* G1: the evaluation's L1 lies before its L2, which G0 has waited for. F0 of the second microbatch
 	 * overwrites statistics that are over by then: B0 has waited for R2, which lies behind S1. Its B1
 	 * likewise: B2 has waited for R0. */
-	check_order(text, true, plan_defaults(), true,
-		    "G0(U0,L2) G1 F0(G0) L0 G2(L0) F1(G1) S1(F1) F2(G2) B2 L2 R2(B2) G0(L2) B1 L1 R1(B1) B0(G0,R2) L0 R0(B0) "
-		    "G0(L0) G1 F0(G0) L0 G2(L0) F1(G1) S1(F1) F2(G2) B2(R0) L2 R2(B2) G0(L2) B1 L1 R1(B1) B0(G0,R2) L0 R0(B0) "
-		    "U2 U1(R1) U0(R0)");
+	check_order(
+		text, true, plan_defaults(), true,
+		"G0(U0,L2) G1 F0(G0) L0 G2(L0) F1(G1) S1(F1) F2(G2) B2 R2(B2) I2 L2 G0(L2) B1 R1(B1) I1 L1 B0(G0,R2) L0 R0(B0) "
+		"G0(L0) G1 F0(G0) L0 G2(L0) F1(G1) S1(F1) F2(G2) B2(R0) R2(B2) I2 L2 G0(L2) B1 R1(B1) I1 L1 B0(G0,R2) L0 R0(B0) "
+		"U2 U1(R1) U0(R0)");
 }
 
 static void statistics_of_a_single_block_are_waited_for(void)
@@ -412,7 +432,7 @@ static void blocks_without_params_have_operations_but_no_collectives(void)
 	struct fsdp_options o = plan_defaults();
 	struct planned p;
 
-	check_order(text, true, o, false, "G1 F0 G3 F1 L1 F2 F3 B3 L3 R3 B2 B1 R1 U3 U1");
+	check_order(text, true, o, false, "G1 F0 G3 F1 L1 F2 F3 B3 R3 I3 L3 B2 B1 R1 U3 U1");
 	CHECK_OK_FATAL(planned_make(&p, text, 2, true, &o));
 	CHECK_EQ(p.plan->blocks[0].slot, -1);
 	CHECK_EQ(p.plan->blocks[2].grad_slot, -1);
@@ -429,7 +449,7 @@ static void a_frozen_prefix_is_gathered_in_forward_only(void)
 	struct planned p;
 
 	/* block 2 is the first that learns: its backward wants no gradient of its input and reads no values */
-	check_order(text, true, o, false, "G0 G1 F0 L0 G2 F1 L1 G3 F2 L2 F3 B3 L3 R3 B2 R2 U3 U2");
+	check_order(text, true, o, false, "G0 G1 F0 L0 G2 F1 L1 G3 F2 L2 F3 B3 R3 I3 L3 B2 R2 U3 U2");
 	CHECK_OK_FATAL(planned_make(&p, text, 2, true, &o));
 	CHECK_EQ(p.plan->blocks[0].grad_offset, -1);
 	CU_ASSERT(!p.plan->blocks[0].has_stats);
@@ -998,6 +1018,7 @@ static const struct check_case cases[] = { CASE(layout_follows_the_worked_exampl
 					   CASE(depth_two_gathers_two_blocks_ahead),
 					   CASE(limit_one_gathers_one_block_at_a_time),
 					   CASE(waits_are_those_that_the_slots_and_queues_need),
+					   CASE(an_update_stands_where_compute_knows_of_its_reduction),
 					   CASE(a_pass_without_gradients_releases_every_block),
 					   CASE(microbatches_repeat_all_but_the_update),
 					   CASE(statistics_are_exchanged_after_the_last_block_that_has_some),

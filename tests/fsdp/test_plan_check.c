@@ -58,7 +58,7 @@ static int make(struct planned *p, int text, int variant)
 					.prefetch = v->prefetch,
 					.depth = v->depth };
 
-	return planned_make(p, texts[text], v->world, v->train, &o);
+	return planned_make_as(p, texts[text], v->world, v->train, variant % 2, &o);
 }
 
 static void count_line(void *arg, const char *line)
@@ -181,7 +181,7 @@ static void check_random_plans(enum nets nets)
 				CHECK_OK_FATAL(dn_buf_printf(&text, "[dropout]\n"));
 		}
 		CHECK_OK_FATAL(dn_buf_printf(&text, SOFTMAX));
-		CHECK_OK_FATAL(planned_make(&p, text.s, world, draw(&s, 5) > 0, &o));
+		CHECK_OK_FATAL(planned_make_as(&p, text.s, world, draw(&s, 5) > 0, draw(&s, 2), &o));
 		CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
 		without_each_wait(p.plan, &p.plan->step, -1, round);
 		without_each_wait(p.plan, &p.plan->eval, -1, round);
@@ -314,6 +314,27 @@ static void an_early_update_is_reported(void)
 	planned_fini(&p);
 }
 
+static void an_update_before_the_last_sum_is_reported(void)
+{
+	struct planned p;
+	struct fsdp_schedule *s;
+	struct fsdp_op update;
+	int at;
+
+	CHECK_OK_FATAL(make(&p, 1, 0));
+	s = &p.plan->step;
+	update = s->ops[s->n_ops - 1]; /* of block 0: behind its first microbatch */
+	for (at = 0; s->ops[at].kind != FSDP_REDUCE || s->ops[at].block; at++)
+		;
+	memmove(&s->ops[at + 2], &s->ops[at + 1], (size_t)(s->n_ops - at - 2) * sizeof(update));
+	s->ops[at + 1] = update;
+	CHECK_EQ(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL);
+	CU_ASSERT_PTR_NOT_NULL(strstr(dn_message(), "behind its update"));
+	s->ops[at + 1] = s->ops[at + 2]; /* and none at all */
+	CHECK_EQ(fsdp_plan_check(p.plan, NULL, NULL), -EINVAL);
+	planned_fini(&p);
+}
+
 /* T18: clipping wants all reductions over before the first update */
 static void looks_come_between_all_reductions_and_all_updates(void)
 {
@@ -394,6 +415,7 @@ static const struct check_case cases[] = {
 	{ "a_report_names_operations_runs_and_bytes", a_report_names_operations_runs_and_bytes },
 	{ "the_count_in_the_message_is_that_of_the_reports", the_count_in_the_message_is_that_of_the_reports },
 	{ "an_early_update_is_reported", an_early_update_is_reported },
+	{ "an_update_before_the_last_sum_is_reported", an_update_before_the_last_sum_is_reported },
 	{ NULL, NULL }
 };
 

@@ -30,6 +30,7 @@ struct job {
 	const char *cfg;
 	bool plain;    /* the whole store */
 	bool evaluate; /* a pass between the steps */
+	bool early;    /* updates within the last backward */
 	const char *backend;
 	struct fsdp_hub *hub;
 	pthread_barrier_t line;
@@ -73,7 +74,9 @@ static void job_fini(struct job *j)
 
 static int build(struct rank_run *r, struct job *j, int rank)
 {
-	const struct dn_net_options opt = { .rank = rank, .world = j->world, .train = true, .seed = 3, .grads_add = true };
+	const struct dn_net_options opt = {
+		.rank = rank, .world = j->world, .train = true, .seed = 3, .grads_add = true, .update_early = j->early
+	};
 	const struct fsdp_options o = { .wire = { DN_F32, DN_F32 },
 					.limit = j->limit,
 					.grad_slots = j->grad_slots,
@@ -151,7 +154,7 @@ static void images(struct rank_run *r, int64_t step, int64_t first)
 	r->pass = (struct dn_pass){ .input = r->x, .truth = r->t, .first_image = (uint64_t)(step * BATCH + first) };
 }
 
-static int microbatch(struct rank_run *r, int rank, int64_t step, int64_t m, double *loss)
+static int microbatch(struct rank_run *r, int rank, int64_t step, int64_t m, double *loss, const struct dn_update *u)
 {
 	struct dn_net *net = r->net;
 	double x = 0;
@@ -166,6 +169,8 @@ static int microbatch(struct rank_run *r, int rank, int64_t step, int64_t m, dou
 	*loss += x;
 	if (!err)
 		err = net->store.ops->stats(net->store.self, net);
+	if (!err && net->opt.update_early && m == net->subdivisions - 1)
+		err = dn_net_update_ready(net, u);
 	return err ? err : dn_net_backward(net, &r->pass);
 }
 
@@ -177,7 +182,7 @@ static int one_step(struct rank_run *r, int rank, int64_t step, double *loss)
 
 	*loss = 0;
 	for (int64_t m = 0; m < net->subdivisions && !err; m++)
-		err = microbatch(r, rank, step, m, loss);
+		err = microbatch(r, rank, step, m, loss, &u);
 	return err ? err : dn_net_update(net, &u);
 }
 
@@ -226,7 +231,7 @@ static void run_rank(int rank, void *arg)
 	if (j->steps == 0) { /* one backward, no update */
 		CHECK_OK(r.net->store.ops->begin(r.net->store.self, r.net, 1));
 		for (int64_t m = 0; m < r.net->subdivisions; m++)
-			CHECK_OK(microbatch(&r, rank, 0, m, &dummy));
+			CHECK_OK(microbatch(&r, rank, 0, m, &dummy, NULL));
 		read_all(j, &r, rank, DN_GRAD, &j->grads);
 	} else if (j->steps > 0) {
 		read_all(j, &r, rank, DN_STATE0, &j->states);
@@ -377,6 +382,7 @@ static void t5_t6_t27_strategies_have_the_bits_of_full(void)
 				if ((ways[k].shards && world != 4) || (sub > 1 && b.accumulate != FSDP_SHARDED_SUM))
 					continue;
 				b.evaluate = k & 1;
+				b.early = k & 2;
 				job_run(&b);
 				check_same_bits(&b, &a);
 				CHECK_BITS(b.states, a.states, (size_t)a.n_trained * sizeof(float));
@@ -433,6 +439,7 @@ static void slots_prefetch_and_depth_change_no_bit(void)
 		b.depth = modes[k].depth;
 		b.grad_slots = modes[k].grad_slots;
 		b.prefetch = modes[k].p;
+		b.early = k & 1;
 		b.evaluate = k & 1;
 		job_run(&b);
 		check_same_bits(&b, &a);
@@ -622,7 +629,7 @@ static void log_text(const struct fsdp_runtime *rt, char *out, size_t cap)
 	*out = '\0';
 	for (int64_t i = 0; i < rt->n_log && at < cap; i++) {
 		static const char letters[] =
-			"GFRBSCHUT"; /* gather forward release backward reduce(S) combine share(H) update stats(T) */
+			"GFRBSCHUTXIK"; /* gather forward release backward reduce(S) combine share(H) update stats(T) exchange input look */
 
 		at += (size_t)snprintf(out + at, cap - at, "%s%c%d", i ? " " : "", letters[rt->log[i].kind], rt->log[i].block);
 	}
@@ -657,14 +664,14 @@ static void log_case(enum fsdp_prefetch prefetch, int limit, int depth, const ch
  * no values (its input needs no gradient), so it is not gathered again. */
 static void operations_run_in_the_planned_order(void)
 {
-	log_case(FSDP_PRE, 2, 1, "G0 G2 F0 R0 F1 G3 F2 R2 G4 F3 F4 B4 R4 S4 G2 B3 R3 S3 B2 R2 S2 B1 B0 S0 U4 U3 U2 U0");
+	log_case(FSDP_PRE, 2, 1, "G0 G2 F0 R0 F1 G3 F2 R2 G4 F3 F4 B4 S4 I4 R4 G2 B3 S3 I3 R3 B2 S2 I2 R2 B1 B0 S0 U4 U3 U2 U0");
 }
 
 static void operations_follow_every_prefetch_mode(void)
 {
-	log_case(FSDP_NONE, 2, 0, "G0 F0 R0 F1 G2 F2 R2 G3 F3 G4 F4 B4 R4 S4 B3 R3 S3 G2 B2 R2 S2 B1 B0 S0 U4 U3 U2 U0");
+	log_case(FSDP_NONE, 2, 0, "G0 F0 R0 F1 G2 F2 R2 G3 F3 G4 F4 B4 S4 I4 R4 B3 S3 I3 R3 G2 B2 S2 I2 R2 B1 B0 S0 U4 U3 U2 U0");
 	log_case(FSDP_POST, 2, 1, "G0 F0 R0 G2 F1 F2 R2 G3 F3 G4 F4 B4 R4 S4 B3 R3 G2 S3 B2 R2 S2 B1 B0 S0 U4 U3 U2 U0");
-	log_case(FSDP_PRE, 3, 2, "G0 G2 G3 F0 R0 F1 G4 F2 F3 F4 B4 R4 S4 B3 R3 S3 B2 R2 S2 B1 B0 S0 U4 U3 U2 U0");
+	log_case(FSDP_PRE, 3, 2, "G0 G2 G3 F0 R0 F1 G4 F2 F3 F4 B4 S4 I4 R4 B3 S3 I3 R3 B2 S2 I2 R2 B1 B0 S0 U4 U3 U2 U0");
 }
 
 /* --- refusals --- */

@@ -154,7 +154,7 @@ static double loss_of_all(struct differ *f, struct train_rank *r, int rank)
 	double sum = 0;
 
 	f->job.losses[rank][0] = 0;
-	CHECK_OK(train_pass(r, rank, 0, 0, DN_REPEAT, &f->job.losses[rank][0]));
+	CHECK_OK(train_pass(r, rank, 0, 0, DN_REPEAT, &f->job.losses[rank][0], NULL));
 	pthread_barrier_wait(&f->job.line);
 	for (int q = 0; q < f->job.world; q++)
 		sum += f->job.losses[q][0];
@@ -278,7 +278,7 @@ static void ranks_without_a_store_that_sums_are_refused(void)
 
 	j.plain = j.sync_bn = true;
 	CHECK_OK_FATAL(train_build(&r, &j, 0));
-	CHECK_FAILS(train_pass(&r, 0, 0, 0, DN_TRAIN, &loss), -ENOTSUP,
+	CHECK_FAILS(train_pass(&r, 0, 0, 0, DN_TRAIN, &loss, NULL), -ENOTSUP,
 		    "layer 0: asks for a sum over 2 ranks, which the store does not make");
 	train_unbuild(&r);
 }

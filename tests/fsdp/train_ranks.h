@@ -16,6 +16,7 @@ struct train_job {
 	int world, steps; /* steps 0: one backward, and the gradients are read */
 	bool plain;	  /* the local store; world 1 */
 	bool sync_bn, other_passes;
+	bool early; /* updates within the last backward */
 	struct fsdp_options opt;
 	/* what is left */
 	int64_t n_values, n_trained;
@@ -71,6 +72,7 @@ static int train_build(struct train_rank *r, const struct train_job *j, int rank
 					    .train = true,
 					    .seed = 3,
 					    .sync_bn = j->sync_bn,
+					    .update_early = j->early,
 					    .grads_add = j->opt.accumulate >= FSDP_NO_SYNC };
 	int err;
 
@@ -125,7 +127,8 @@ static void train_unbuild(struct train_rank *r)
 }
 
 /* microbatch @m of update @step: the same images whatever the ranks and microbatches */
-static int train_pass(struct train_rank *r, int rank, int64_t step, int64_t m, enum dn_phase phase, double *loss)
+static int train_pass(struct train_rank *r, int rank, int64_t step, int64_t m, enum dn_phase phase, double *loss,
+		      const struct dn_update *u)
 {
 	struct dn_net *net = r->net;
 	const uint64_t first = (uint64_t)(step * TRAIN_BATCH + m * net->microbatch + rank * net->local_batch);
@@ -153,6 +156,8 @@ static int train_pass(struct train_rank *r, int rank, int64_t step, int64_t m, e
 	*loss += x;
 	if (!err && phase == DN_TRAIN)
 		err = net->store.ops->stats(net->store.self, net);
+	if (!err && u)
+		err = dn_net_update_ready(net, u);
 	return err || phase != DN_TRAIN ? err : dn_net_backward(net, &p);
 }
 
@@ -167,13 +172,13 @@ static int train_step(struct train_rank *r, const struct train_job *j, int rank,
 
 	*loss = 0;
 	for (int64_t m = 0; m < net->subdivisions && !err; m++)
-		err = train_pass(r, rank, step, m, DN_TRAIN, loss);
+		err = train_pass(r, rank, step, m, DN_TRAIN, loss, j->early && m == net->subdivisions - 1 ? &u : NULL);
 	if (!err && j->other_passes && step == 1) /* where a bad loss would be looked into: before the update */
-		err = train_pass(r, rank, step, net->subdivisions - 1, DN_REPEAT, &dummy);
+		err = train_pass(r, rank, step, net->subdivisions - 1, DN_REPEAT, &dummy, NULL);
 	if (!err && j->steps)
 		err = dn_net_update(net, &u);
 	if (!err && j->other_passes)
-		err = train_pass(r, rank, step, 0, DN_INFER, &dummy);
+		err = train_pass(r, rank, step, 0, DN_INFER, &dummy, NULL);
 	return err;
 }
 

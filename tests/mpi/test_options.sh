@@ -31,6 +31,7 @@ plans = {
     'clip_norm': ('.5', {}),
     'clip_value': ('.5', {}),
     'nan': ('skip', {}),
+    'ema': ('.9', {}),
 }
 # values that this version knows by name only
 refused = {
@@ -60,7 +61,7 @@ runs = {
     'clip_p': ('1', {'clip_norm': '1e6'}, lambda log, at, err: any(e.get('grad_norm', 0) > 5 for e in log), False, True),
     'loss_scale': ('8', {}, lambda log, at, err: {e.get('loss_scale') for e in log if e['event'] == 'step'}, {None}, {8}),
 }
-ranks = {'load', 'timeout'}     # below
+ranks = {'load', 'timeout', 'verify'}     # below
 
 bad = done = 0
 
@@ -173,6 +174,26 @@ for how in each rank0; do
 			wants 1 'net_final.weights' "load=$how by $set"
 		else
 			wants 0 '' "load=$how by $set"
+		fi
+	done
+done
+
+# verify: a copy that was read from another file of that name
+mkdir -p "$tmp/other"
+ranks 0 -backup "$tmp/other" -seed 7
+only_rank 1 "cd $tmp/other"
+for set in cfg flag; do
+	cp "$tmp/net.cfg" "$tmp/l.cfg"
+	for off in 0 1; do
+		[ $set$off = cfg1 ] && sed -i 's/^\[fsdp\]/&\nverify=off/' "$tmp/l.cfg"
+		(cd "$tmp/here" && "$run_mpi" 2 "${wrap[@]}" "$bin" classifier train "$tmp/x.data" "$tmp/l.cfg" net_final.weights -clear \
+			-threads 1 -backup "$tmp/b" -fsdp.strategy replicate $([ $set$off = flag1 ] && echo "-fsdp.verify off")) \
+			> "$tmp/out" 2> "$tmp/err" < /dev/null
+		status=$?
+		if [ $off = 1 ]; then
+			wants 0 '' "verify=off by $set"
+		else
+			wants 1 'before step 1: block block0: ranks 0, 1 hold copies of the same values' "verify=startup"
 		fi
 	done
 done

@@ -57,7 +57,8 @@ struct check {
 	bool eval;	  /* an evaluation */
 	void (*report)(void *arg, const char *line);
 	void *arg;
-	bool updated; /* a block, in this run */
+	bool *updated; /* [n_blocks] in this run, */
+	bool some_updated;
 	int64_t n_found;
 	char first[512];
 };
@@ -247,16 +248,20 @@ static int update_accesses(struct check *c, const struct fsdp_op *op)
 		err = use(c, op, fsdp_place_learning(c->p, op->block), true);
 	for (int k = 0; k < c->p->n_states && !err; k++)
 		err = use(c, op, fsdp_place_part(c->p, op->block, (enum dn_part)(DN_STATE0 + k)), true);
-	return err;
+	return err ? err : use(c, op, fsdp_place_part(c->p, op->block, DN_EMA), true);
 }
 
 /* the block's, and what it has of those in common */
 static int use_values(struct check *c, const struct fsdp_op *op)
 {
+	const struct fsdp_block *b = &c->p->blocks[op->block];
 	int err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
 
-	if (!err && c->p->blocks[op->block].n_common)
-		err = use(c, op, fsdp_place_values(c->p, c->p->common), false);
+	for (int k = b->first_common; k < b->first_common + b->n_common && !err; k++) {
+		const struct fsdp_tensor *t = &c->p->tensors[c->p->commons[k]];
+
+		err = use(c, op, fsdp_place_in_block(fsdp_place_values(c->p, c->p->common), t->offset, t->n), false);
+	}
 	return err;
 }
 
@@ -281,6 +286,8 @@ static int accesses(struct check *c, const struct fsdp_op *op)
 		if (!err && op->grads && c->p->blocks[op->block].common_learns)
 			err = use(c, op, fsdp_place_grads(c->p, c->p->common), true);
 		return err;
+	case FSDP_INPUT:
+		return use_values(c, op);
 	case FSDP_REDUCE:
 		return reduce_accesses(c, op);
 	case FSDP_COMBINE:
@@ -313,6 +320,13 @@ static bool makes_sum(const struct check *c, const struct fsdp_op *op)
 	return (op->kind == FSDP_REDUCE || op->kind == FSDP_COMBINE) && !c->p->calls[op->call].in_place;
 }
 
+/* what a step does with a block's values and gradients, all of it before its update */
+static bool is_blocks_own(const struct fsdp_op *op)
+{
+	return op->kind == FSDP_GATHER || op->kind == FSDP_FORWARD || op->kind == FSDP_BACKWARD || op->kind == FSDP_INPUT ||
+	       op->kind == FSDP_REDUCE || op->kind == FSDP_COMBINE || op->kind == FSDP_UPDATE;
+}
+
 static void sums(struct check *c, const struct fsdp_op *op)
 {
 	const char *block = c->p->blocks[op->block].name;
@@ -327,9 +341,14 @@ static void sums(struct check *c, const struct fsdp_op *op)
 	if ((op->kind == FSDP_UPDATE || op->kind == FSDP_LOOK) && !c->summed[op->block])
 		snprintf(line, sizeof(line), "grads: %s of %s (run %d) before any reduction of this step", fsdp_op_name(op->kind),
 			 block, c->run);
-	if (op->kind == FSDP_LOOK && c->updated)
+	if (is_blocks_own(op) && (c->updated[op->block] ||
+				  (c->p->blocks[op->block].common_learns && op->kind != FSDP_UPDATE && c->updated[c->p->common])))
+		snprintf(line, sizeof(line), "values: %s of %s (run %d, micro %d) behind its update", fsdp_op_name(op->kind),
+			 block, c->run, op->micro);
+	if (op->kind == FSDP_LOOK && c->some_updated)
 		snprintf(line, sizeof(line), "grads: look at %s (run %d) behind an update of this step", block, c->run);
-	c->updated |= op->kind == FSDP_UPDATE;
+	if (op->kind == FSDP_UPDATE)
+		c->some_updated = c->updated[op->block] = true;
 	if (makes)
 		c->summed[op->block] = true;
 	if (makes && op->kind == FSDP_BACKWARD && c->p->blocks[op->block].common_learns)
@@ -456,12 +475,16 @@ static int run_schedule(struct check *c, const struct fsdp_schedule *s)
 	c->run++;
 	c->eval = s == &c->p->eval;
 	c->what = c->eval ? "eval" : repeat ? "repeat" : "step";
-	c->updated = false;
+	c->some_updated = false;
+	memset(c->updated, 0, (size_t)c->p->n_blocks * sizeof(*c->updated));
 	memset(c->summed, 0, (size_t)c->p->n_blocks * sizeof(*c->summed));
 	if (repeat)
 		barrier(c);
 	for (int i = 0; i < s->n_ops && !err; i++)
 		err = run_op(c, &s->ops[i]);
+	for (int i = 0; i < c->p->n_blocks && s->n_ops && s == &c->p->step; i++)
+		if (c->p->blocks[i].learns && !c->updated[i])
+			say(c, "a step without the update of a block that learns");
 	for (int q = FSDP_GATHERQ; q <= FSDP_REPLICAQ && s->n_ops; q++)
 		if (!push(c, &c->entries[q], q, c->n_done[q]))
 			say(c, "more entries in flight than there is room for with the count of what was sent");
@@ -478,7 +501,8 @@ int fsdp_plan_check(const struct fsdp_plan *p, void (*report)(void *arg, const c
 
 	c.events = dn_calloc((size_t)plan_n_events(p), sizeof(*c.events));
 	c.summed = dn_calloc((size_t)p->n_blocks, sizeof(*c.summed));
-	err = c.events && c.summed ? rings_init(&c) : -ENOMEM;
+	c.updated = dn_zalloc((size_t)p->n_blocks);
+	err = c.events && c.summed && c.updated ? rings_init(&c) : -ENOMEM;
 	for (size_t i = 0; i < sizeof(sequence) / sizeof(sequence[0]) && !err; i++)
 		err = run_schedule(&c, sequence[i]);
 	for (int i = 0; i < AREAS; i++)
@@ -486,6 +510,7 @@ int fsdp_plan_check(const struct fsdp_plan *p, void (*report)(void *arg, const c
 	rings_fini(&c);
 	dn_free(c.events);
 	dn_free(c.summed);
+	dn_free(c.updated);
 	if (!err && c.n_found)
 		err = dn_fail(-EINVAL, "plan: %lld faults in its order; the first: %s", (long long)c.n_found, c.first);
 	return err;

@@ -563,6 +563,8 @@ static int turn(struct fsdp_plan *p, const struct dn_net *net)
 			seen[b->slot] = true;
 		b->in_backward = i >= first;
 		b->recompute = dn_block_recomputes(&net->blocks[i]);
+		/* a prefetch behind backward comes before the reduction, and may need the slot that backward reads to its end */
+		b->goes_on = b->learns && p->opt.prefetch != FSDP_POST && dn_block_gradients_end(&net->blocks[i]) >= 0;
 		reads = b->recompute; /* by its second forward; once gathered they serve backward too */
 		for (int k = b->first; k <= b->last; k++)
 			reads = reads || (net->layers[k].wants_delta && net->layers[k].backward_reads_params);

@@ -172,6 +172,22 @@ static int check_delay(const char *value, const char *where)
 	return parse_delays(value, where, &d);
 }
 
+static bool parse_verify(const char *value, int64_t *out)
+{
+	*out = !strcmp(value, "off") ? -1 : 0;
+	if (*out < 0 || !strcmp(value, "startup"))
+		return true;
+	return !strncmp(value, "replicas:", 9) && dn_parse_int(value + 9, out) == DN_NUM_WHOLE && *out >= 1 &&
+	       *out <= (int64_t)1e9;
+}
+
+static int check_verify(const char *value, const char *where)
+{
+	int64_t every;
+
+	return parse_verify(value, &every) ? 0 : fsdp_refuse("verify", value, where, "wanted off, startup or replicas:STEPS");
+}
+
 /* N updates, or Nm minutes */
 static int check_save_every(const char *value, const char *where)
 {
@@ -365,6 +381,13 @@ const struct dn_option fsdp_option_table[] = {
 	  .max = 1,
 	  .arg = "0|1",
 	  .help = "debugging: layers are not computed, for the time of the rest; what is learnt is nothing" },
+	{ .key = "verify",
+	  .type = DN_OPT_STRING,
+	  .def = "startup",
+	  .arg = "off|startup|replicas:N",
+	  .check = check_verify,
+	  .help = "compare what ranks hold of the same values and rolling statistics: before the first step, or every N steps; a "
+		  "difference ends the run" },
 	{ .key = "save_every",
 	  .type = DN_OPT_STRING,
 	  .arg = "N|Nm",
@@ -414,6 +437,7 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		.recompute = dn_options_text(o, "recompute"),
 		.recompute_where = dn_options_where(o, "recompute"),
 		.looks = dn_guards_look(&guards),
+		.ema = guards.ema > 0,
 		.sync_bn = name_of_key(o, &norm_names),
 		.load_rank0 = name_of_key(o, &load_names),
 		.timeout_ms = timeout_ms > 0 && timeout_ms < 1 ? 1 : (int64_t)timeout_ms, /* 0 is for ever */
@@ -425,6 +449,7 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		return err;
 	if (dn_options_text(o, "memory"))
 		(void)dn_parse_bytes(dn_options_text(o, "memory"), &r.memory); /* it was checked when it was set */
+	(void)parse_verify(dn_options_text(o, "verify"), &r.verify);	       /* likewise */
 	r.trace = dn_options_text(o, "trace");
 	r.trace_steps = (int)dn_options_int(o, "trace_steps");
 	r.debug.poison = dn_options_int(o, "poison") > 0;

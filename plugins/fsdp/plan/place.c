@@ -50,6 +50,8 @@ struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_
 		return nothing;
 	if (part == DN_GRAD)
 		return place(DN_MEM_GRADS, b->grad_offset, b->sum);
+	if (part == DN_EMA)
+		return p->ema ? place(DN_MEM_EMA, b->state_offset, b->part) : nothing;
 	if (state >= p->n_states)
 		return nothing;
 	return place(DN_MEM_OPTIMIZER, state * p->n_parts + b->state_offset, b->part); /* a plane for each state */
@@ -105,6 +107,11 @@ struct fsdp_place fsdp_place_in_block(struct fsdp_place block, int64_t offset, i
 struct fsdp_place fsdp_place_rolling(const struct fsdp_plan *p, int b)
 {
 	return place(DN_MEM_BUFFERS, p->buffers[b].offset, p->buffers[b].n);
+}
+
+struct fsdp_place fsdp_place_all_rolling(const struct fsdp_plan *p)
+{
+	return p->n_rolling ? place(DN_MEM_BUFFERS, 0, p->n_rolling) : nothing;
 }
 
 struct fsdp_place fsdp_place_stat(const struct fsdp_plan *p, int b)

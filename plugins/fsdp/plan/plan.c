@@ -13,7 +13,7 @@ const char *fsdp_op_name(enum fsdp_op_kind k)
 	static const char *const names[] = {
 		[FSDP_GATHER] = "gather", [FSDP_FORWARD] = "forward",	[FSDP_RELEASE] = "release", [FSDP_BACKWARD] = "backward",
 		[FSDP_REDUCE] = "reduce", [FSDP_COMBINE] = "combine",	[FSDP_SHARE] = "share",	    [FSDP_UPDATE] = "update",
-		[FSDP_STATS] = "stats",	  [FSDP_EXCHANGE] = "exchange", [FSDP_LOOK] = "look",
+		[FSDP_STATS] = "stats",	  [FSDP_EXCHANGE] = "exchange", [FSDP_LOOK] = "look",	    [FSDP_INPUT] = "input",
 	};
 
 	return names[k];
@@ -213,9 +213,9 @@ static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct
 {
 	int err = dn_buf_printf(
 		t,
-		"fsdp 3 strategy %s layout %s align %d world %d shards %d replicas %d subdivisions %lld states %d accumulate %s\n",
+		"fsdp 3 strategy %s layout %s align %d world %d shards %d replicas %d subdivisions %lld states %d%s accumulate %s\n",
 		fsdp_name_of(&fsdp_strategies, p->opt.strategy), fsdp_name_of(&fsdp_layouts, p->opt.layout), FSDP_ALIGN,
-		p->grid.world, p->grid.shards, p->grid.replicas, (long long)p->subdivisions, p->n_states,
+		p->grid.world, p->grid.shards, p->grid.replicas, (long long)p->subdivisions, p->n_states, p->ema ? " ema" : "",
 		fsdp_name_of(&fsdp_accumulates, p->opt.accumulate));
 
 	for (int i = 0; i < p->n_blocks && !err; i++) {
@@ -349,6 +349,8 @@ int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const stru
 	p->collectives = o->transport == FSDP_SHM ? "shm" : "channels";
 	p->subdivisions = net->subdivisions;
 	p->looks = net->opt.train && net->opt.looks;
+	p->early = net->opt.train && net->opt.update_early;
+	p->ema = net->opt.train && net->opt.ema;
 	p->n_states = net->opt.train ? dn_state_count(net->hyper.optimizer) : 0;
 	net->dev->be->facts(net->dev, &p->facts);
 	err = plan_layout(p, net);

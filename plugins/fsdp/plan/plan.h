@@ -94,10 +94,12 @@ struct fsdp_options { /* [fsdp], resolved */
 	enum fsdp_transport transport;
 	/* as given, and where; NULL: as [block] says */
 	const char *recompute, *recompute_where;
-	bool looks;	    /* at gradients before they update: likewise */
+	bool looks;	    /* at gradients before they update: likewise; */
+	bool ema;	    /* keeps a mean of the values */
 	bool sync_bn;	    /* whoever builds the net tells it so: its layers ask for sums then */
 	bool load_rank0;    /* who reads weights files: rank 0 for all, or each rank its own */
 	int64_t timeout_ms; /* 0 = none */
+	int64_t verify;	    /* copies: before every so many steps, 0 = before the first one only, -1 = never */
 	int64_t memory;	    /* bytes that a rank may use, 0 = as many as the plan wants */
 	char memory_where[600];
 	const char *trace; /* the option's, NULL = none */
@@ -159,6 +161,7 @@ struct fsdp_block {
 	bool has_stats;		     /* has BUFFER params with a statistic */
 	bool in_backward;	     /* its backward runs at all */
 	bool recompute;		     /* and runs the forward again, with the same values */
+	bool goes_on;		     /* and makes deltas of its inputs when all its gradients are there */
 	int slot, grad_slot;	     /* -1 = none */
 	int first_sum[2], n_sums[2]; /* in plan->sums: of its layers' forward [0] and backward [1] */
 	int gather_call[2]; /* in plan->calls, -1 = none: of what learns, or of all; and of what is frozen beside it. Likewise: */
@@ -186,7 +189,8 @@ enum fsdp_op_kind {
 	FSDP_UPDATE,
 	FSDP_STATS,
 	FSDP_EXCHANGE,
-	FSDP_LOOK, /* at the step's gradients that this rank updates, before any update: all reductions are over */
+	FSDP_INPUT, /* what backward does when the block's gradients are there: the deltas of its inputs */
+	FSDP_LOOK,  /* at the step's gradients that this rank updates, before any update: all reductions are over */
 	FSDP_OP_KINDS
 };
 
@@ -281,7 +285,9 @@ struct fsdp_plan {
 	struct fsdp_slot *slots, *grad_slots;
 	int64_t subdivisions;
 	bool looks; /* at gradients */
+	bool early; /* updates: a block's as soon as compute knows that its gradients are there */
 	int n_states;
+	bool ema;	     /* beside the states */
 	int64_t n_grads;     /* elements of the sums of all blocks that learn, */
 	int64_t n_parts;     /* of what a rank updates of them */
 	int64_t n_slots_end; /* elements of all slots; parts that stay lie behind */
@@ -396,6 +402,7 @@ struct fsdp_place fsdp_place_rolling(const struct fsdp_plan *p, int b);
 struct fsdp_place fsdp_place_stat(const struct fsdp_plan *p, int b);
 /** fsdp_place_stats() - all statistics of a microbatch */
 struct fsdp_place fsdp_place_stats(const struct fsdp_plan *p);
+struct fsdp_place fsdp_place_all_rolling(const struct fsdp_plan *p); /* statistics, of all buffers */
 /** fsdp_place_stats_sum() - where their sum over ranks is made: behind what comes from others, or in its place */
 struct fsdp_place fsdp_place_stats_sum(const struct fsdp_plan *p);
 /** fsdp_place_sum() - of plan->sums[@i]: what a layer hands over, and takes back */

@@ -42,6 +42,8 @@ struct past { /* an earlier run of a schedule */
 	int *last_owner;       /* [n_slots] block, -1 = none */
 };
 
+enum stage { OPEN, REDUCED, UPDATED };
+
 struct walk {
 	const struct fsdp_plan *p;
 	struct fsdp_schedule *s;
@@ -56,7 +58,8 @@ struct walk {
 	bool last;  /* microbatch of the step */
 	bool fresh; /* the next operation is the first of its window */
 	bool train;
-	bool sums; /* layers exchange: in training, and in a repeated pass */
+	bool sums;	   /* layers exchange: in training, and in a repeated pass */
+	enum stage *stage; /* [n_blocks] of the step's gradients */
 };
 
 /* --- one operation --- */
@@ -425,6 +428,7 @@ static int reduce_block(struct walk *w, int i, int last_writer)
 	int wait = event(w, FSDP_BACKWARD, last_writer), err;
 
 	err = emit(w, &op, &wait, 1, NULL, 0);
+	w->stage[i] = w->last ? REDUCED : OPEN;
 	w->freed_by[b->grad_slot] = op.records;
 	if (!err && b->combine_call[0] >= 0 && (w->last || !last)) {
 		op.kind = FSDP_COMBINE;
@@ -458,10 +462,32 @@ static bool ends_common(const struct fsdp_plan *p, int block)
 	return true;
 }
 
+/* what backward of block @i has completed */
+static int reduce_learning(struct walk *w, int i)
+{
+	int err = w->p->blocks[i].learns ? reduce_block(w, i, i) : 0;
+
+	return err || !ends_common(w->p, i) ? err : reduce_block(w, w->p->common, i);
+}
+
+static int emit_input(struct walk *w, int i)
+{
+	struct fsdp_op op = { .kind = FSDP_INPUT,
+			      .queue = FSDP_COMPUTE,
+			      .block = i,
+			      .values = w->p->blocks[i].backward_values,
+			      .gives = -1,
+			      .takes = -1,
+			      .call = -1 };
+
+	return emit(w, &op, NULL, 0, NULL, 0);
+}
+
 static int backward_block(struct walk *w, int i)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
 	bool reads = plan_backward_reads(b), whole = plan_sums_whole(w->p), learns = b->learns || b->common_learns;
+	bool reduces = learns && (!whole || w->last);
 	struct fsdp_op op = { .kind = FSDP_BACKWARD,
 			      .queue = FSDP_COMPUTE,
 			      .block = i,
@@ -486,15 +512,15 @@ static int backward_block(struct walk *w, int i)
 	if (b->common_learns && w->freed_by[w->p->blocks[w->p->common].grad_slot] >= 0)
 		waits[n++] = w->freed_by[w->p->blocks[w->p->common].grad_slot];
 	err = emit_layers(w, &op, waits, n, NULL, 0);
+	if (!err && reduces && b->goes_on)
+		err = reduce_learning(w, i);
+	if (!err && b->goes_on)
+		err = emit_input(w, i);
 	if (!err && reads && (w->last || !plan_keeps(w->p)))
 		err = release(w, i, false);
 	if (!err)
 		err = prefetch_at(w, FSDP_POST, i, true);
-	if (err || (whole && !w->last))
-		return err;
-	if (b->learns)
-		err = reduce_block(w, i, i);
-	return err || !ends_common(w->p, i) ? err : reduce_block(w, w->p->common, i);
+	return err || !reduces || b->goes_on ? err : reduce_learning(w, i);
 }
 
 /* the last microbatch is in the sum, as far as this rank updates */
@@ -524,6 +550,7 @@ static int update_block(struct walk *w, int i)
 	int wait = sum_event(w, i);
 	int err = emit(w, &op, &wait, 1, NULL, 0);
 
+	w->stage[i] = UPDATED;
 	if (err || b->share_call < 0 || !b->cut_states)
 		return err;
 	wait = op.records; /* this replica's part of the values is there */
@@ -533,16 +560,30 @@ static int update_block(struct walk *w, int i)
 	return emit(w, &op, &wait, 1, NULL, 0);
 }
 
-/* what learns, in the order in which it is reduced */
+/* what learns and is not updated, in the order in which it is reduced */
 static int of_all(struct walk *w, int (*fn)(struct walk *w, int block))
 {
 	const struct fsdp_plan *p = w->p;
 	int err = 0;
 
 	for (int i = fsdp_plan_net_blocks(p) - 1; i >= 0 && !err; i--)
-		if (p->blocks[i].learns)
+		if (p->blocks[i].learns && w->stage[i] != UPDATED)
 			err = fn(w, i);
-	return err || p->common < 0 || !p->blocks[p->common].learns ? err : fn(w, p->common);
+	return err || p->common < 0 || !p->blocks[p->common].learns || w->stage[p->common] == UPDATED ? err : fn(w, p->common);
+}
+
+/* Those that compute knows to be reduced, from what it has waited for: none of them holds it up. */
+static int update_reduced(struct walk *w)
+{
+	int err = 0;
+
+	for (int i = w->p->n_blocks - 1; i >= 0 && !err; i--) {
+		const struct record *sum = &w->events[sum_event(w, i)];
+
+		if (w->stage[i] == REDUCED && clock_covers(&w->queue[FSDP_COMPUTE], sum))
+			err = update_block(w, i);
+	}
+	return err;
 }
 
 static int walk_ops(struct walk *w)
@@ -559,8 +600,11 @@ static int walk_ops(struct walk *w)
 		for (int i = 0; i < n && !err; i++)
 			err = forward_block(w, i);
 		for (int i = n - 1; i >= 0 && w->train && !err; i--)
-			if (p->blocks[i].in_backward)
+			if (p->blocks[i].in_backward) {
 				err = backward_block(w, i);
+				if (!err && w->last && p->early)
+					err = update_reduced(w);
+			}
 	}
 	if (w->train && p->looks && !err)
 		err = of_all(w, look_block);
@@ -599,7 +643,8 @@ static int run_walk(const struct fsdp_plan *p, struct fsdp_schedule *s, const st
 	err = -ENOMEM;
 	w.events = dn_calloc((size_t)n_events, sizeof(*w.events));
 	w.freed_by = dn_calloc((size_t)p->n_grad_slots, sizeof(*w.freed_by));
-	if (!w.events || !w.freed_by)
+	w.stage = dn_calloc((size_t)p->n_blocks, sizeof(*w.stage));
+	if (!w.events || !w.freed_by || !w.stage)
 		goto out;
 	for (int i = 0; i < p->n_grad_slots; i++)
 		w.freed_by[i] = -1;
@@ -607,6 +652,7 @@ static int run_walk(const struct fsdp_plan *p, struct fsdp_schedule *s, const st
 	if (!err && note)
 		past_note(note, &w, n_events);
 out:
+	dn_free(w.stage);
 	dn_free(w.freed_by);
 	dn_free(w.events);
 	fsdp_limiter_fini(&w.limiter);

@@ -329,7 +329,20 @@ static int do_op(struct fsdp_runtime *rt, const struct fsdp_op *op)
 
 static bool has_layers(const struct fsdp_op *op)
 {
-	return op->kind == FSDP_FORWARD || op->kind == FSDP_BACKWARD;
+	return op->kind == FSDP_FORWARD || op->kind == FSDP_BACKWARD || op->kind == FSDP_INPUT;
+}
+
+static int of_store(struct fsdp_runtime *rt, const struct fsdp_op *op, int (*fn)(void *arg, int block), void *arg)
+{
+	int err = begin(rt, op);
+
+	if (!err)
+		err = wait_for(rt, op);
+	fsdp_timeline_begin(&rt->timeline);
+	if (!err)
+		err = fn(arg, op->block);
+	fsdp_timeline_end(&rt->timeline, op, false);
+	return err ? err : record(rt, op);
 }
 
 /* carried out by a function of the store */
@@ -344,9 +357,9 @@ static int run_ahead(struct fsdp_runtime *rt)
 	const struct fsdp_op *op;
 	int err = 0;
 
-	while (!err && (op = next_op(rt)) && !has_layers(op) && !is_stores(op)) {
+	while (!err && (op = next_op(rt)) && !has_layers(op) && (!is_stores(op) || (rt->update && op->kind == FSDP_UPDATE))) {
 		(*cursor_of(rt))++;
-		err = do_op(rt, op);
+		err = is_stores(op) ? of_store(rt, op, rt->update, rt->update_arg) : do_op(rt, op);
 	}
 	if (err)
 		rt->broken = true;
@@ -595,7 +608,8 @@ static int look_at_slots(struct fsdp_runtime *rt, int block)
 	return err;
 }
 
-int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
+/* the gradients of a microbatch are complete */
+static int end_gradients(struct fsdp_runtime *rt, int block)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 	const struct fsdp_op *op = next_op(rt);
@@ -611,6 +625,21 @@ int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
 		close_grads(rt, block);
 	point_common(rt, b, false);
 	return leave(rt, FSDP_BACKWARD, block, -1);
+}
+
+int fsdp_runtime_after_gradients(struct fsdp_runtime *rt, int block)
+{
+	int err;
+
+	if (!rt->plan->blocks[block].goes_on)
+		return 0;
+	err = end_gradients(rt, block);
+	return err ? err : enter(rt, FSDP_INPUT, block);
+}
+
+int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block)
+{
+	return rt->plan->blocks[block].goes_on ? leave(rt, FSDP_INPUT, block, -1) : end_gradients(rt, block);
 }
 
 /* --- a step --- */
@@ -629,21 +658,9 @@ int fsdp_runtime_begin(struct fsdp_runtime *rt, int64_t step)
 	rt->pass = s;
 	rt->at = 0;
 	rt->stats_micro = -1;
+	rt->update = NULL;
 	fsdp_timeline_begin_step(&rt->timeline, step);
 	return 0;
-}
-
-static int of_store(struct fsdp_runtime *rt, const struct fsdp_op *op, int (*fn)(void *arg, int block), void *arg)
-{
-	int err = begin(rt, op);
-
-	if (!err)
-		err = wait_for(rt, op);
-	fsdp_timeline_begin(&rt->timeline);
-	if (!err)
-		err = fn(arg, op->block);
-	fsdp_timeline_end(&rt->timeline, op, false);
-	return err ? err : record(rt, op);
 }
 
 /* what is left of the step, up to @end of its operations that are the store's */
@@ -676,6 +693,12 @@ int fsdp_runtime_look(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), 
 	return err;
 }
 
+void fsdp_runtime_ready(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg)
+{
+	rt->update = fn;
+	rt->update_arg = arg;
+}
+
 static int nothing_to_update(void *arg, int block)
 {
 	return 0;
@@ -694,6 +717,7 @@ int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block)
 	if (rt->broken)
 		return dn_fail(-EPROTO, "an update after an error in this step");
 	err = rest(rt, FSDP_UPDATE, FSDP_OP_KINDS, fn, arg);
+	rt->update = NULL;
 	if (!err)
 		err = tally(rt, true);
 	if (err)

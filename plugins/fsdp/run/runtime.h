@@ -45,13 +45,15 @@ struct fsdp_runtime {
 	struct dn_task *tasks;	  /* [n_calls] prepared operations */
 	char (*labels)[DN_BLOCK_NAME_MAX + 64];
 	struct fsdp_tally tally[FSDP_QUEUES];
-	struct fsdp_timeline timeline;	  /* when they begin and end */
-	struct fsdp_limiter limiter;	  /* who holds which slot, checked against the plan */
-	const struct fsdp_schedule *pass; /* the one under way or the last one: the step, an evaluation, a repeated pass */
-	int64_t at, at_pass;		  /* cursors: of the step; of another pass, 0 = between passes */
-	int stats_micro;		  /* microbatch whose statistics were exchanged, -1 = none of this step */
-	bool barrier;			  /* the next window begins when all queues are empty */
-	bool broken;			  /* a step ended in the middle */
+	struct fsdp_timeline timeline;	     /* when they begin and end */
+	struct fsdp_limiter limiter;	     /* who holds which slot, checked against the plan */
+	const struct fsdp_schedule *pass;    /* the one under way or the last one: the step, an evaluation, a repeated pass */
+	int64_t at, at_pass;		     /* cursors: of the step; of another pass, 0 = between passes */
+	int stats_micro;		     /* microbatch whose statistics were exchanged, -1 = none of this step */
+	bool barrier;			     /* the next window begins when all queues are empty */
+	bool broken;			     /* a step ended in the middle */
+	int (*update)(void *arg, int block); /* of the step under way, NULL: nobody has told yet */
+	void *update_arg;
 	/* the test's log of executed operations in host order; NULL = off */
 	struct fsdp_op *log;
 	int64_t n_log, log_cap;
@@ -76,12 +78,16 @@ void *fsdp_runtime_at(const struct fsdp_runtime *rt, struct fsdp_place x);
 int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, enum dn_phase phase);
 int fsdp_runtime_after_forward(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block);
+/** fsdp_runtime_after_gradients() - they are queued; deltas of inputs follow up to after_backward */
+int fsdp_runtime_after_gradients(struct fsdp_runtime *rt, int block);
 int fsdp_runtime_after_backward(struct fsdp_runtime *rt, int block);
 /** fsdp_runtime_exchange() - within a block's layers: x[0..n) of @layer becomes the sum over all ranks */
 int fsdp_runtime_exchange(struct fsdp_runtime *rt, int layer, bool backward, enum dn_type type, void *x, int64_t n);
 int fsdp_runtime_begin(struct fsdp_runtime *rt, int64_t step);
 /** fsdp_runtime_stats() - the statistics of this microbatch are on their way; an error when the plan has not come there */
 int fsdp_runtime_stats(struct fsdp_runtime *rt);
+/** fsdp_runtime_ready() - updates that stand within the last backward are made there, through @fn */
+void fsdp_runtime_ready(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg);
 /** fsdp_runtime_update() - the rest of the step, every update through @fn after its waits; it may go on when this returns */
 int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), void *arg);
 /** fsdp_runtime_look() - what stands before the updates, every look through @fn after its waits */

@@ -9,7 +9,7 @@ int fsdp_optim_block(struct fsdp_store *s, int block)
 
 	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors && !err; t++) {
 		const struct dn_param *p = s->net->params[plan->tensors[t].param];
-		float *state[DN_PARTS - DN_STATE0] = { NULL };
+		float *state[DN_STATES] = { NULL };
 		int64_t at, n, from, value_at, value_n, value_from, grad_at, grad_n, grad_from;
 
 		/* states are the finest: the interval that this rank updates */
@@ -23,6 +23,10 @@ int fsdp_optim_block(struct fsdp_store *s, int block)
 		err = dn_optim_range(s->net->compute, p, s->update, n,
 				     fsdp_store_part(s, t, DN_VALUE) + value_from + (at - value_at),
 				     fsdp_store_part(s, t, DN_GRAD) + grad_from + (at - grad_at), state);
+		if (!err && plan->ema)
+			err = dn_optim_ema(s->net->compute, p, s->update, n,
+					   fsdp_store_part(s, t, DN_VALUE) + value_from + (at - value_at),
+					   fsdp_store_part(s, t, DN_EMA) + from);
 	}
 	return err;
 }

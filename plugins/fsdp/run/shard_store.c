@@ -10,7 +10,8 @@
 
 /* the regions that are the store's; the net and its loader take the others */
 static const enum dn_region own_regions[] = {
-	DN_MEM_PARAMS, DN_MEM_GRADS, DN_MEM_OPTIMIZER, DN_MEM_PARAM_SLOTS, DN_MEM_GRAD_SLOTS, DN_MEM_STAGING, DN_MEM_BUFFERS,
+	DN_MEM_PARAMS,	   DN_MEM_GRADS,   DN_MEM_OPTIMIZER, DN_MEM_PARAM_SLOTS,
+	DN_MEM_GRAD_SLOTS, DN_MEM_STAGING, DN_MEM_BUFFERS,   DN_MEM_EMA,
 };
 
 static void place_buffers(struct fsdp_store *s)
@@ -111,6 +112,8 @@ static void store_destroy(void *self)
 		s->net->dev->be->free_host(s->net->dev, s->mem.host_staging);
 	dn_window_fini(&s->window);
 	dn_free(s->written);
+	dn_free(s->checks);
+	dn_free(s->own);
 	dn_free(s);
 }
 
@@ -343,7 +346,10 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 static int store_begin(void *self, struct dn_net *net, int64_t step)
 {
 	struct fsdp_store *s = self;
-	int err = fsdp_runtime_begin(&s->rt, step);
+	int err = fsdp_verify(s, step);
+
+	if (!err)
+		err = fsdp_runtime_begin(&s->rt, step);
 
 	fsdp_mesh_at(s->mesh, "images before forward", s->plan->blocks[0].name);
 	if (!err)
@@ -377,6 +383,20 @@ static int store_look(void *self, struct dn_net *net, const struct dn_look_desc 
 	err = fsdp_runtime_look(&s->rt, look_block, s);
 	s->look = NULL;
 	return err;
+}
+
+static int nothing_to_update(void *arg, int block)
+{
+	return 0;
+}
+
+static int store_ready(void *self, struct dn_net *net, const struct dn_update *u)
+{
+	struct fsdp_store *s = self;
+
+	s->update = u;
+	fsdp_runtime_ready(&s->rt, u ? update_block : nothing_to_update, s);
+	return 0;
 }
 
 static int store_skip(void *self, struct dn_net *net)
@@ -415,6 +435,7 @@ static const struct dn_store_ops store_ops = {
 	.touched = store_touched,
 	.report = fsdp_report,
 	.look = store_look,
+	.ready = store_ready,
 	.skip = store_skip,
 	.destroy = store_destroy,
 };
@@ -436,6 +457,11 @@ static int before_backward(void *self, struct dn_block *b, const struct dn_pass 
 	return fsdp_runtime_before_backward(&((struct fsdp_store *)self)->rt, b->index);
 }
 
+static int after_gradients(void *self, struct dn_block *b, const struct dn_pass *pass)
+{
+	return fsdp_runtime_after_gradients(&((struct fsdp_store *)self)->rt, b->index);
+}
+
 static int after_backward(void *self, struct dn_block *b, const struct dn_pass *pass)
 {
 	return fsdp_runtime_after_backward(&((struct fsdp_store *)self)->rt, b->index);
@@ -450,6 +476,7 @@ static const struct dn_hooks store_hooks = {
 	.before_forward = before_forward,
 	.after_forward = after_forward,
 	.before_backward = before_backward,
+	.after_gradients = after_gradients,
 	.after_backward = after_backward,
 	.exchange = exchange,
 };

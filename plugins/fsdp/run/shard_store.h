@@ -16,6 +16,8 @@ struct fsdp_store {
 	const struct dn_look_desc *look; /* during look */
 	int64_t waited_at;		 /* when the step began */
 	double exposed_ms;		 /* of the last step */
+	double *checks;			 /* verify.c: sums over ranks, and */
+	uint64_t *own;			 /* [n_blocks + 1] this rank's checksums; NULL before the first time */
 };
 
 /** fsdp_store_part() - this rank's part at rest of tensor @t's block, NULL when it does not exist
@@ -29,6 +31,10 @@ int fsdp_store_attach(struct dn_net *net, struct fsdp_mesh *mesh, const struct f
 int fsdp_optim_block(struct fsdp_store *s, int block);
 /** fsdp_look_block() - dn_net_look() of the same */
 int fsdp_look_block(struct fsdp_store *s, int block);
+
+/* verify.c */
+/** fsdp_verify() - collective, before @step: where the option says so, ranks that hold copies hold the same */
+int fsdp_verify(struct fsdp_store *s, int64_t step);
 
 /* report.c */
 void fsdp_report_begin(struct fsdp_store *s);

@@ -255,7 +255,7 @@ void fsdp_timeline_end(struct fsdp_timeline *tl, const struct fsdp_op *op, bool 
 
 	if (!pass && op->kind == FSDP_FORWARD)
 		tl->now_ns[DN_TIME_FORWARD] += now - tl->mark_ns;
-	else if (!pass && op->kind == FSDP_BACKWARD)
+	else if (!pass && (op->kind == FSDP_BACKWARD || op->kind == FSDP_INPUT))
 		tl->now_ns[DN_TIME_BACKWARD] += now - tl->mark_ns;
 	else if (!pass && (op->kind == FSDP_UPDATE || op->kind == FSDP_LOOK))
 		tl->now_ns[DN_TIME_OPTIMIZER] += now - tl->mark_ns;

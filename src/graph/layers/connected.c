@@ -47,20 +47,23 @@ static int connected_forward(struct dn_layer *l, const struct dn_pass *pass)
 static int connected_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct layer_linear *li = l->priv;
-	const struct dn_backend *be = l->net->dev->be;
-	struct dn_stream *st = l->net->compute;
-	bool acc;
-	void *dx = dn_layer_dx(l, 0, &acc);
 	const struct dn_gemm_desc dw =
 		dn_gemm_dense(true, false, l->outputs, l->inputs, l->local_batch, dn_layer_adds(l) ? 1 : 0);
-	const struct dn_gemm_desc back = dn_gemm_dense(false, false, l->local_batch, l->inputs, l->outputs, acc ? 1 : 0);
 	int err = linear_backward(li, l);
 
 	if (!err && !l->frozen)
-		err = be->gemm(st, &dw, l->delta, dn_layer_x(l, pass, 0), li->weights->grad);
-	if (!err && dx)
-		err = be->gemm(st, &back, l->delta, li->weights->value, dx);
+		err = l->net->dev->be->gemm(l->net->compute, &dw, l->delta, dn_layer_x(l, pass, 0), li->weights->grad);
 	return err;
+}
+
+static int connected_backward_input(struct dn_layer *l, const struct dn_pass *pass)
+{
+	struct layer_linear *li = l->priv;
+	bool acc;
+	void *dx = dn_layer_dx(l, 0, &acc);
+	const struct dn_gemm_desc back = dn_gemm_dense(false, false, l->local_batch, l->inputs, l->outputs, acc ? 1 : 0);
+
+	return dx ? l->net->dev->be->gemm(l->net->compute, &back, l->delta, li->weights->value, dx) : 0;
 }
 
 const struct dn_layer_ops connected_layer = {
@@ -71,6 +74,7 @@ const struct dn_layer_ops connected_layer = {
 	.setup = connected_setup,
 	.forward = connected_forward,
 	.backward = connected_backward,
+	.backward_input = connected_backward_input,
 	.destroy = layer_free_priv,
 	.flat = true,
 	.flat_out = true,

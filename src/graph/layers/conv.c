@@ -244,17 +244,23 @@ static int conv_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct conv *cv = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
-	struct dn_stream *st = l->net->compute;
-	bool acc;
-	void *dx = dn_layer_dx(l, 0, &acc);
 	int err = linear_backward(&cv->linear, l);
 
 	if (!err && !l->frozen)
-		err = be->conv_backward_weights(st, cv->op, dn_layer_x(l, pass, 0), l->delta, cv->linear.weights->grad,
-						dn_layer_adds(l), l->net->workspace);
-	if (!err && dx)
-		err = be->conv_backward_data(st, cv->op, l->delta, cv->linear.weights->value, dx, acc, l->net->workspace);
+		err = be->conv_backward_weights(l->net->compute, cv->op, dn_layer_x(l, pass, 0), l->delta,
+						cv->linear.weights->grad, dn_layer_adds(l), l->net->workspace);
 	return err;
+}
+
+static int conv_backward_input(struct dn_layer *l, const struct dn_pass *pass)
+{
+	struct conv *cv = l->priv;
+	bool acc;
+	void *dx = dn_layer_dx(l, 0, &acc);
+
+	return dx ? l->net->dev->be->conv_backward_data(l->net->compute, cv->op, l->delta, cv->linear.weights->value, dx, acc,
+							l->net->workspace)
+		  : 0;
 }
 
 static void conv_destroy(struct dn_layer *l)
@@ -281,6 +287,7 @@ const struct dn_layer_ops conv_layer = {
 	.setup = conv_setup,
 	.forward = conv_forward,
 	.backward = conv_backward,
+	.backward_input = conv_backward_input,
 	.destroy = conv_destroy,
 	.describe = conv_describe,
 	.filters = true,

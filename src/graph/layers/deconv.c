@@ -123,17 +123,25 @@ static int deconv_forward(struct dn_layer *l, const struct dn_pass *pass)
 static int deconv_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct deconv *dc = l->priv;
+	int err = linear_backward(&dc->linear, l);
+
+	if (!err && !l->frozen)
+		err = l->net->dev->be->conv_backward_weights(l->net->compute, dc->op, l->delta, dn_layer_x(l, pass, 0),
+							     dc->linear.weights->grad, dn_layer_adds(l), l->net->workspace);
+	return err;
+}
+
+static int deconv_backward_input(struct dn_layer *l, const struct dn_pass *pass)
+{
+	struct deconv *dc = l->priv;
 	const struct dn_backend *be = l->net->dev->be;
 	struct dn_stream *st = l->net->compute;
 	bool acc;
 	void *dx = dn_layer_dx(l, 0, &acc);
-	int err = linear_backward(&dc->linear, l);
+	int err;
 
-	if (!err && !l->frozen)
-		err = be->conv_backward_weights(st, dc->op, l->delta, dn_layer_x(l, pass, 0), dc->linear.weights->grad,
-						dn_layer_adds(l), l->net->workspace);
-	if (err || !dx)
-		return err;
+	if (!dx)
+		return 0;
 	err = be->conv_forward(st, dc->op, l->delta, dc->linear.weights->value, NULL, NULL, acc ? dc->dx : dx, l->net->workspace);
 	return err || !acc ? err : be->axpby(st, l->in.type, dn_tensor_count(&l->in), 1, dc->dx, 1, dx);
 }
@@ -155,5 +163,6 @@ const struct dn_layer_ops deconv_layer = {
 	.setup = deconv_setup,
 	.forward = deconv_forward,
 	.backward = deconv_backward,
+	.backward_input = deconv_backward_input,
 	.destroy = deconv_destroy,
 };

@@ -104,18 +104,22 @@ static int local_forward(struct dn_layer *l, const struct dn_pass *pass)
 static int local_backward(struct dn_layer *l, const struct dn_pass *pass)
 {
 	struct local *lo = l->priv;
-	const struct dn_backend *be = l->net->dev->be;
-	struct dn_stream *st = l->net->compute;
-	bool acc;
-	void *dx = dn_layer_dx(l, 0, &acc);
 	int err = linear_backward(&lo->linear, l);
 
 	if (!err && !l->frozen)
-		err = be->local_backward_weights(st, &lo->desc, dn_layer_x(l, pass, 0), l->delta, lo->linear.weights->grad,
-						 dn_layer_adds(l));
-	if (!err && dx)
-		err = be->local_backward_data(st, &lo->desc, l->delta, lo->linear.weights->value, dx, acc);
+		err = l->net->dev->be->local_backward_weights(l->net->compute, &lo->desc, dn_layer_x(l, pass, 0), l->delta,
+							      lo->linear.weights->grad, dn_layer_adds(l));
 	return err;
+}
+
+static int local_backward_input(struct dn_layer *l, const struct dn_pass *pass)
+{
+	struct local *lo = l->priv;
+	bool acc;
+	void *dx = dn_layer_dx(l, 0, &acc);
+
+	return dx ? l->net->dev->be->local_backward_data(l->net->compute, &lo->desc, l->delta, lo->linear.weights->value, dx, acc)
+		  : 0;
 }
 
 const struct dn_layer_ops local_layer = {
@@ -125,5 +129,6 @@ const struct dn_layer_ops local_layer = {
 	.setup = local_setup,
 	.forward = local_forward,
 	.backward = local_backward,
+	.backward_input = local_backward_input,
 	.destroy = layer_free_priv,
 };
