@@ -184,7 +184,14 @@ $(B)/tests/bench/%: $(B)/obj/tests/bench/%.o $(fsdp_OBJ) $(LIB)
 
 tests: $(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) $(FTEST_BIN) $(FAR_PROG) $(BENCH_BIN) ## build the test programs without running them
 
-test: all tests ## build and run all suites; T=word only those with a word in their name (T="one two"); NP="1 2 3 4" numbers of ranks
+# What the suites that T names need, by the rule of scripts/run-suites.sh: NAME, or NAME-RANKS, has one of the words in it.
+names_it = $(strip $(foreach w,$(T),$(findstring $(w),$(1) $(NP:%=$(1)-%))))
+needs_mpi/test_shm := $(FAR_PROG)
+needs_mpi/test_bench := $(BENCH_BIN)
+NEEDED = $(foreach b,$(TEST_BIN) $(PTEST_BIN) $(MTEST_BIN) $(FTEST_BIN),$(if $(call names_it,$(b:$(B)/tests/%=%)),$(b))) \
+	$(foreach s,$(patsubst tests/%.sh,%,$(wildcard tests/*/test_*.sh)),$(if $(call names_it,$(s)),$(needs_$(s))))
+
+test: all $(if $(T),$(NEEDED),tests) ## build and run all suites; T=word only those with a word in their name (T="one two"); NP="1 2 3 4" numbers of ranks
 	$(Q)NP="$(NP)" scripts/run-suites.sh $(B) $(T)
 
 test-far: all tests ## suites over tests/far, a device out of the host's reach; FAR_SEEDS="1 2 3" orders of its work, T=word, NP
@@ -208,8 +215,9 @@ tsan: ## build/tsan: program and plugins with ThreadSanitizer
 	$(Q)$(MAKE) --no-print-directory TSAN=1 all
 
 MOMENTS ?= 30
-test-long: all tests ## ranks stopped and killed at MOMENTS=30 moments of each kind and number of ranks in NP
-	$(Q)MOMENTS="$(MOMENTS)" LIMIT=7200 NP="$(NP)" scripts/run-suites.sh $(B) mpi/test_moments
+SEEDS ?= 5
+test-long: all tests ## ranks stopped and killed at MOMENTS=30 moments of each kind and number of ranks in NP; accuracy at 16 bits, SEEDS=5
+	$(Q)MOMENTS="$(MOMENTS)" SEEDS="$(SEEDS)" UPDATES= LIMIT=7200 NP="$(NP)" scripts/run-suites.sh $(B) mpi/test_moments mpi/test_accuracy
 
 test-tsan: ## the suites that need no launcher over build/tsan (OpenMP's own runtime is not instrumented: one thread)
 	$(Q)OMP_NUM_THREADS=1 $(MAKE) --no-print-directory TSAN=1 NP= T="$(T)" test

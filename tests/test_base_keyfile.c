@@ -291,7 +291,41 @@ static void keyfile_survives_rubbish_and_lost_memory(void)
 	listen_stop();
 }
 
+static void differs(const char *mine, const char *theirs, bool sections, const char *const *keys, const char *wanted)
+{
+	struct dn_keyfile *a = NULL, *b = NULL;
+	char out[900] = "";
+
+	CHECK_OK_FATAL(dn_keyfile_parse(&a, mine, strlen(mine), "a.cfg", sections, true));
+	CHECK_OK_FATAL(dn_keyfile_parse(&b, theirs, strlen(theirs), "b.cfg", sections, true));
+	CHECK_EQ(dn_keyfile_difference(a, b, "rank 0", keys, out, sizeof(out)), wanted[0] != 0);
+	CHECK_STR(out, wanted);
+	dn_keyfile_destroy(a);
+	dn_keyfile_destroy(b);
+}
+
+static void the_first_difference_has_both_places(void)
+{
+	static const char *const keys[] = { "train", "tree", NULL };
+	static const char net[] = "[net]\nbatch=6\n[conv]\nsize=3\n";
+
+	differs(net, net, true, NULL, "");
+	differs(net, "# x\n[ net ]\nbatch = 6\n[conv]\nsize=3 # y\n", true, NULL, "");
+	differs("[net]\na=1\nb=2\n", "[net]\nb=2\na=1\n", true, NULL, "");
+	differs(net, "[net]\nbatch=6\n\n[conv]\nsize=5\n", true, NULL, "a.cfg:4: [conv] size=3, rank 0 has 5 (b.cfg:5)");
+	differs("[net]\nbatch=6\npad=1\n[conv]\nsize=3\n", net, true, NULL,
+		"a.cfg:3: [net] pad=1, rank 0 has no such key (b.cfg:1)");
+	differs(net, "[net]\nbatch=6\n[conv]\nsize=3\npad=1\n", true, NULL,
+		"a.cfg:3: [conv] has no pad, rank 0 has pad=1 (b.cfg:5)");
+	differs(net, "[net]\nbatch=6\n[local]\nsize=3\n", true, NULL, "a.cfg:3: [conv], rank 0 has [local] (b.cfg:3)");
+	differs(net, "[net]\nbatch=6\n", true, NULL, "a.cfg:3: [conv], rank 0 has no section after its 1 (b.cfg)");
+	differs("[net]\nbatch=6\n", net, true, NULL, "a.cfg: ends after 1 sections, rank 0 has [conv] (b.cfg:3)");
+	differs("names=a\ntrain=x\n", "names=b\ntrain=y\n", false, keys, "a.cfg:2: train=x, rank 0 has y (b.cfg:2)");
+	differs("names=a\ntrain=x\n", "names=b\ntrain=x\n", false, keys, "");
+}
+
 static const struct check_case cases[] = {
+	{ "the first difference has both places", the_first_difference_has_both_places },
 	{ "cfg text is read", cfg_text_is_read },
 	{ "tolerated lines warn, or fail when strict", tolerated_lines_warn_or_fail_when_strict },
 	{ "broken grammar is refused", broken_grammar_is_refused },

@@ -466,6 +466,47 @@ static void save_numbered(struct net_help *t, const char *name)
 	CHECK_OK_FATAL(dn_ckpt_save(t->net, path_of(name), &state, 3, &alone, NULL));
 }
 
+static int spoil(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
+{
+	const bool value = arg != NULL;
+
+	if (at == 0)
+		x[0] = value ? NAN : -INFINITY;
+	return 0;
+}
+
+/* of a value, of a statistic and of an optimizer's state */
+static void what_is_not_finite_is_counted_wherever_it_stands(void)
+{
+	struct net_help t;
+	struct dn_ckpt *c;
+	float x[2];
+	int n = 0;
+
+	save_numbered(&t, "f");
+	for (int i = 0; i < t.net->n_params; i++) {
+		struct dn_param *p = t.net->params[i];
+		bool value = p->role == DN_BUFFER || !strcmp(p->name, "1.weights");
+
+		if (!value && strcmp(p->name, "0.biases"))
+			continue;
+		CHECK_OK(t.net->store.ops->each(t.net->store.self, p, value ? DN_VALUE : DN_STATE0, DN_READ | DN_WRITE, spoil,
+						value ? &t : NULL));
+		n++;
+	}
+	CHECK_OK_FATAL(dn_ckpt_save(t.net, path_of("f"), &state, 3, &alone, NULL));
+	CHECK_OK_FATAL(dn_ckpt_open(&c, path_of("f")));
+	CHECK_EQ(dn_ckpt_nonfinite(c), 0);
+	CHECK_OK_FATAL(dn_ckpt_load(c, t.net));
+	CHECK_EQ(dn_ckpt_nonfinite(c), n);
+	CHECK_EQ(n, 4); /* two of them statistics */
+	CHECK_OK(dn_ckpt_read(c, "1.weights", 0, 2, x));
+	CHECK_OK(dn_ckpt_read(c, "1.weights", 1, 2, x));
+	CHECK_EQ(dn_ckpt_nonfinite(c), n + 1);
+	dn_ckpt_close(c);
+	net_help_close(&t);
+}
+
 static void a_checkpoint_gives_back_all_that_was_saved(void)
 {
 	struct net_help t;
@@ -908,6 +949,7 @@ static const struct check_case cases[] = {
 	{ "large_dense_weights_are_read_in_pieces", large_dense_weights_are_read_in_pieces },
 	{ "a_failed_save_leaves_the_old_file", a_failed_save_leaves_the_old_file },
 	{ "json_texts_are_escaped_and_numbers_exact", json_texts_are_escaped_and_numbers_exact },
+	{ "what_is_not_finite_is_counted_wherever_it_stands", what_is_not_finite_is_counted_wherever_it_stands },
 	{ "a_checkpoint_gives_back_all_that_was_saved", a_checkpoint_gives_back_all_that_was_saved },
 	{ "keep_drops_old_steps_and_leftovers", keep_drops_old_steps_and_leftovers },
 	{ "a_failed_save_leaves_earlier_checkpoints", a_failed_save_leaves_earlier_checkpoints },

@@ -144,7 +144,7 @@ static void a_jpeg_without_its_end_is_told_once_with_its_line(void)
 			snprintf(want, sizeof(want), "warning: %s/list:%d: \"%s/%d.jpg\": the JPEG has no end marker", folder,
 				 i + 1, folder, i);
 			CU_ASSERT(!strncmp(last_warning, want, strlen(want)));
-			CHECK_EQ(strstr(last_warning, "more such images are not named") != NULL, i == 21);
+			CHECK_EQ(strstr(last_warning, "more such samples are not named") != NULL, i == 21);
 		}
 	dn_log_quiet(false);
 	dn_dataset_close(ds);

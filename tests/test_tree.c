@@ -86,7 +86,7 @@ static void net_and_labels_refuse_the_same_files(void)
 		BAD("thing -1\nanimal -1\ncar 0\ncat 3\n", "tree:4: cat: parent 3 must be -1 or the number of an earlier line"),
 		BAD("thing -1\nanimal -1\ncar 0\ncat 1.5\n", "tree:4: cat: parent 1.5 must be"),
 		BAD("thing -2\nanimal -1\ncar 0\ncat 1\n", "tree:1: thing: parent -2 must be"),
-		BAD("thing -1\nani\0al -1\ncar 0\ncat 1\n", "holds a NUL byte"),
+		BAD("thing -1\nani\0al -1\ncar 0\ncat 1\n", "tree:2: holds a NUL byte"),
 #undef BAD
 	};
 

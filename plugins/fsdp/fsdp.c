@@ -170,6 +170,14 @@ static void tell_debug(const struct fsdp_options *o)
 		dn_warn("debugging: no_compute=1: layers are not computed, what this run computes is worth nothing");
 }
 
+/* Who asks for it shall know where values are never sent: under strategies that keep them whole on every rank. */
+static void judge_wire(const struct fsdp *f, const struct dn_run *r)
+{
+	if (f->opt.wire.gather != DN_F32 && fsdp_plan_wire(f->plan) == DN_F32 && r->net->opt.train)
+		dn_log("fsdp", DN_LOG_WARN, "wire=%s has no effect: no values travel",
+		       fsdp_name_of(&fsdp_wire_types, (int)f->opt.wire.gather));
+}
+
 static int fsdp_net_ready(void *self, struct dn_run *r)
 {
 	struct fsdp *f = self;
@@ -185,8 +193,10 @@ static int fsdp_net_ready(void *self, struct dn_run *r)
 		err = make_windows(f, r);
 	if (err)
 		return err;
-	if (r->group.rank == 0)
+	if (r->group.rank == 0) {
 		judge_placement(f);
+		judge_wire(f, r);
+	}
 	if (r->group.rank == 0)
 		tell_debug(&f->opt);
 	if (r->group.rank == 0)

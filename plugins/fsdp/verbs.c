@@ -268,6 +268,7 @@ static int verb_consolidate(struct dn_command *c)
 	if (!err) {
 		const struct dn_ckpt_state *s = dn_ckpt_state_of(w.ck);
 
+		dn_ckpt_tell(w.ck, dn_ckpt_nonfinite(w.ck));
 		fprintf(c->out, "%s: %" PRId64 " bytes, %" PRId64 " tensors, step %" PRId64 ", seen %" PRIu64 "\n", c->args[1],
 			dn_weights_bytes(o.net, -1), w.tensors, s->step, s->seen);
 		fprintf(c->out, "peak %zu bytes\n", peak_bytes());
@@ -348,6 +349,7 @@ static int verify_all(struct dn_ckpt *ck, const struct dn_net *net, FILE *out)
 		elements += t->n;
 	}
 	dn_free(piece);
+	dn_ckpt_tell(ck, dn_ckpt_nonfinite(ck));
 	if (n_bad)
 		return dn_fail(-EIO, "%s: %d faults in %d tensors", dn_ckpt_dir(ck), n_bad, dn_ckpt_n_tensors(ck));
 	fprintf(out, "%s: %d tensors, %" PRId64 " elements: complete, all checksums hold\n", dn_ckpt_dir(ck),

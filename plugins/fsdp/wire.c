@@ -63,10 +63,8 @@ static const struct fsdp_name transports[] = {
 };
 
 static const struct fsdp_name types[] = {
-	{ "fp32", DN_F32, false },
-	{ "bf16", DN_BF16, true },
-	{ "fp16", DN_F16, true },
-	{ NULL, 0, false },
+	{ "fp32", DN_F32, false }, { "bf16", DN_BF16, false }, { "fp16", DN_F16, false },
+	{ "fp8", -1, true },	   { "int8", -1, true },       { NULL, 0, false },
 };
 
 const struct fsdp_names fsdp_transports = { "collectives", transports };

@@ -60,20 +60,21 @@ extern const struct fsdp_names fsdp_transports, fsdp_wire_types, fsdp_reduce_typ
 
 /* --- element types --- */
 
+/* Values and gradients are floats where they are kept and where they are computed with; this is what they are on their way. Each
+ * contribution is rounded once, the sender's own like the others; sums are made of floats, and travel as floats when complete. */
 struct fsdp_wire {
-	enum dn_type gather; /* of gathered values */
-	enum dn_type reduce; /* of gradients, and of sums over ranks */
+	enum dn_type gather; /* of values */
+	enum dn_type reduce; /* of gradients that a sum is made of */
 };
 
 /* --- collectives: what the plan asks of them, and the memory that they want for it beside the plan's own --- */
 
-struct fsdp_coll_needs { /* of the operations of one group on one queue, of which one runs at a time */
-	int size;	 /* ranks of the group */
-	struct fsdp_wire wire;
-	int64_t gather;	  /* elements of the longest part that is gathered, 0 = none is; likewise below */
-	int64_t reduce;	  /* of the longest one that gradients are reduced to */
-	int64_t exchange; /* of the longest sum that every rank gets */
-	bool host_access; /* transport may read and write device memory; else all passes through memory of the host */
+struct fsdp_coll_needs {       /* of the operations of one group on one queue, of which one runs at a time */
+	int size;	       /* ranks of the group */
+	size_t gather_bytes;   /* on its way, of the longest part that is gathered, 0 = none is; likewise below */
+	size_t reduce_bytes;   /* of the longest one that gradients are reduced to */
+	size_t exchange_bytes; /* of the longest sum that every rank gets */
+	bool host_access;      /* transport may read and write device memory; else all passes through memory of the host */
 };
 
 struct fsdp_coll_memory {

@@ -279,7 +279,14 @@ int parts_check(const struct op_limits *by, const struct dn_parts *p)
 {
 	if (p->n < 1 || p->n > 1 << 20 || p->own < 0 || p->own > p->n)
 		return dn_fail(-EINVAL, "sum_tree: %d parts, own part %d: must be 1 to %d parts", p->n, p->own, 1 << 20);
-	return type_check(by, "sum_tree", p->type);
+	return half_type(p->type) ? 0 : type_check(by, "sum_tree", p->type);
+}
+
+int half_check(const struct op_limits *by, const char *op, enum dn_type type)
+{
+	const struct op_limits halves = { by->backend, 1u << DN_BF16 | 1u << DN_F16, 0 };
+
+	return type_check(&halves, op, type);
 }
 
 int truth_check(const struct op_limits *by, const char *op, const struct dn_tensor *x, const struct dn_tensor *t)

@@ -456,8 +456,16 @@ struct dn_backend {
 	int (*adam)(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_adam *o, const struct dn_numbers *num,
 		    float *w, float *m, float *v, const void *g);
 	/* out (= or +=, f32) the sum of parts of n elements by the fixed binary tree over the index, split at the largest
-	 * power of two below the count; out may be one of the parts only at acc = false */
+	 * power of two below the count; out may be one of the parts only at acc = false. Parts are f32, bf16 or f16, widened before
+	 * they are added; those of 16 bits do not share bytes with out. */
 	int (*sum_tree)(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc);
+	/* NOTE(16 bits): @type is bf16 or f16. A float becomes the nearest number of that type, of two equally near ones the even
+	 * one, and infinity where it is at least half a step beyond the largest. What is not a number stays so: sign and the
+	 * upper bits of its fraction, with the first of them set (of f16 in both directions, as processors do it).
+	 * Elements go in ascending order as far as memory is shared: y may be x in narrow(), or end no later than x in widen().
+	 * The side of 16 bits, as parts of sum_tree(), begins at a multiple of DN_ALIGN / 2. */
+	int (*narrow)(struct dn_stream *st, enum dn_type type, int64_t n, const float *x, void *y);
+	int (*widen)(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, float *y);
 	/* *count is overwritten */
 	int (*count_nonfinite)(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, int64_t *count);
 	/* *bad += elements that are not finite; then limit; *sum (may be NULL) += |x|^p of the finite ones, max is kept. x is

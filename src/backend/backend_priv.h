@@ -28,15 +28,23 @@ void crop_place(const struct dn_crop_desc *d, const struct dn_numbers *num, int6
 int lrn_desc_check(const struct op_limits *by, const char *op, const struct dn_lrn_desc *d);
 int local_desc_check(const struct op_limits *by, const char *op, const struct dn_conv_desc *d);
 int parts_check(const struct op_limits *by, const struct dn_parts *p);
+/** half_check() - one of the types of 16 bits, which every table takes where it has to */
+int half_check(const struct op_limits *by, const char *op, enum dn_type type);
 /** truth_check() - targets @t of values @x, see NOTE(targets) */
 int truth_check(const struct op_limits *by, const char *op, const struct dn_tensor *x, const struct dn_tensor *t);
 
-/* part @i, of floats */
-static inline const float *part_of(const struct dn_parts *p, int i)
+static inline bool half_type(enum dn_type type)
 {
-	int k = i < p->own ? i : i - 1;
+	return type == DN_BF16 || type == DN_F16;
+}
 
-	return i == p->own ? p->mine : (const float *)(const void *)((const char *)p->others + (size_t)k * p->stride_bytes);
+/* part @i from element @at on */
+static inline const void *part_of(const struct dn_parts *p, int i, int64_t at)
+{
+	const int k = i < p->own ? i : i - 1;
+	const char *part = i == p->own ? p->mine : (const char *)p->others + (size_t)k * p->stride_bytes;
+
+	return part + (size_t)at * (half_type(p->type) ? sizeof(uint16_t) : sizeof(float));
 }
 
 /* The factors of an update, computed in double and rounded to float once: the same for every element of a param, whoever owns

@@ -74,6 +74,12 @@ DN_EXPORT int dn_section_fail(const struct dn_section *s, const char *key, int e
 /** dn_keyfile_unused() - warn of every key that no table has and nobody asked for ("path:line: [name] key=value: unknown key, ignored");
  * strict: -EINVAL */
 DN_EXPORT int dn_keyfile_unused(struct dn_keyfile *f);
+/**
+ * dn_keyfile_difference() - the first section or key of @a that @who's @b has otherwise, with both places and values, to @out
+ * @keys: the only keys that count, NULL = all. False: they differ in blanks, comments and the order of keys at most.
+ */
+DN_EXPORT bool dn_keyfile_difference(const struct dn_keyfile *a, const struct dn_keyfile *b, const char *who,
+				     const char *const *keys, char *out, size_t cap);
 
 #ifdef __cplusplus
 }

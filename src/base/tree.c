@@ -90,7 +90,11 @@ static int build(struct dn_tree **out, char *text, size_t n, const char *path)
 	}
 	t->text = text;
 	if (strlen(text) != n) {
-		err = dn_fail(-EINVAL, "%.300s: holds a NUL byte: not a tree file", path);
+		int line = 1;
+
+		for (const char *c = text; *c; c++)
+			line += *c == '\n';
+		err = dn_fail(-EINVAL, "%.300s:%d: holds a NUL byte: not a tree file", path, line);
 		goto err_destroy;
 	}
 	if (n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))

@@ -113,7 +113,10 @@ static int unknown_verb(int *status, int n, char *const *words)
 		snprintf(what, sizeof(what), "unknown verb %.100s %.100s", words[0], words[1]);
 	else
 		snprintf(what, sizeof(what), "unknown verb %.100s", words[0]);
-	return usage_error(status, NULL, NULL, what);
+	usage_error(status, NULL, NULL, what);
+	if (group)
+		cli_group(stderr, words[0], NULL);
+	return 1;
 }
 
 /* The verb that argv names; at[] gets the indices of its words. 1 = done, with *status. */
@@ -158,7 +161,9 @@ static int find_verb(const struct dn_verb **out, struct dn_loaded *plugin, int a
 
 		snprintf(what, sizeof(what), n == 2 ? "unknown verb %.100s %.100s" : "%.100s: a second word is missing", words[0],
 			 n == 2 ? argv[at[1]] : "");
-		return usage_error(status, NULL, NULL, what);
+		usage_error(status, NULL, NULL, what);
+		cli_group(stderr, words[0], plugin->p);
+		return 1;
 	}
 }
 

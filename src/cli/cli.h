@@ -21,6 +21,8 @@ void cli_command_fini(struct dn_command *c);
 
 /** cli_usage() - the list of verbs */
 void cli_usage(FILE *f);
+/** cli_group() - the verbs that begin with @word, those of @plugin (NULL: none) */
+void cli_group(FILE *f, const char *word, const struct dn_plugin *plugin);
 /** cli_verb_help() - one verb with its flags; @prefix: the plugin's name, NULL for the core's */
 void cli_verb_help(FILE *f, const struct dn_verb *v, const char *prefix);
 /** cli_print_options() - a table, one entry a line; @lead stands before each key ("-", "-fsdp.") */

@@ -101,10 +101,13 @@ static bool is_there(const char *path)
 	return !path || strchr(path, ',') || !access(path, R_OK);
 }
 
-int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, uint64_t seed)
+/* @told: the other part of the same list has been opened */
+static int open_part(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, bool told,
+		     uint64_t seed)
 {
 	struct dn_dataset_config c = {
 		.valid = valid,
+		.told = told,
 		.inputs = net->inputs,
 		.truths = net->truths,
 		.w = net->w,
@@ -127,6 +130,11 @@ int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn
 	return err;
 }
 
+int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn_net *net, bool valid, uint64_t seed)
+{
+	return open_part(out, d, net, valid, false, seed);
+}
+
 /* Of a list the first image, too. */
 static int try_first(const struct dn_dataset *ds)
 {
@@ -147,16 +155,22 @@ int samples_try_valid(struct dn_dataset **keep, const struct dn_datafile *d, str
 {
 	struct dn_dataset *ds = NULL;
 	char at[520];
+	size_t n;
 	int err;
 
 	if (!keep && (!d->valid || !is_there(d->valid) || !is_there(d->valid_truth)))
 		return 0;
-	err = samples_open(&ds, d, net, true, seed);
+	err = open_part(&ds, d, net, true, d->train && d->valid && !strcmp(d->train, d->valid), seed);
 	if (!err)
 		err = try_first(ds);
-	if (err && err != -ENOMEM && d->valid)
-		err = dn_fail(err, "%s: valid=%.300s cannot be evaluated: %s", place_of(at, sizeof(at), d, "valid"), d->valid,
-			      dn_message());
+	if (err && err != -ENOMEM && d->valid) {
+		const char *why = dn_message();
+
+		n = strlen(place_of(at, sizeof(at), d, "valid"));
+		if (!strncmp(why, at, n) && !strncmp(why + n, ": ", 2)) /* once is enough */
+			why += n + 2;
+		err = dn_fail(err, "%s: valid=%.300s cannot be evaluated: %s", at, d->valid, why);
+	}
 	if (err || !keep)
 		dn_dataset_close(ds);
 	else
@@ -164,8 +178,9 @@ int samples_try_valid(struct dn_dataset **keep, const struct dn_datafile *d, str
 	return err;
 }
 
-int samples_item(struct session_items *items, const struct dn_dataset *ds)
+int samples_item(struct session_items *items, const struct dn_dataset *ds, const struct dn_datafile *d)
 {
+	items->data = d->file;
 	return session_item(items, "data", "%lld samples, hash %016llx", (long long)ds->n, (unsigned long long)ds->hash);
 }
 
@@ -198,5 +213,5 @@ int samples_names(struct dn_lines *out, const struct dn_datafile *d, const struc
 			      (long long)classes_of(net));
 		dn_lines_fini(out);
 	}
-	return err;
+	return dn_datafile_fail(d, d->names ? "names" : "labels", err);
 }

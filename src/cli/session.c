@@ -209,7 +209,7 @@ int session_ready(struct session *s, struct session_items *items)
 	err = session_agree(s, err, "start");
 	if (err)
 		return err;
-	err = dn_group_compare(&s->run.group, items->item, items->n);
+	err = session_items_compare(s, items);
 	if (err) {
 		s->agreed = s->run.group.world > 1 && dn_exit_status(err) != 3;
 		return err;

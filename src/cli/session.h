@@ -27,6 +27,7 @@ struct session {
 struct session_items {
 	int n;
 	struct dn_item *item;
+	const struct dn_keyfile *data; /* borrowed: the .data file that some of them come from; NULL: none */
 };
 int session_item(struct session_items *s, const char *name, const char *fmt, ...) DN_PRINTF(3, 4);
 /** session_item_weights() - a weights file by its path, and by its size where every rank reads it */
@@ -34,6 +35,9 @@ int session_item_weights(const struct session *s, struct session_items *items, c
 void session_items_fini(struct session_items *s);
 /** session_items_collect() - what every verb compares: version, cfg, batch, back end, flags, the plugin's keys */
 int session_items_collect(struct session *s, struct session_items *items);
+/** session_items_compare() - the same on all ranks, or an error that names rank and item; of cfg and .data file the line and both
+ * values */
+int session_items_compare(struct session *s, const struct session_items *items);
 
 /** session_compare_isa() - bits depend on the instruction set of the math: ranks that differ are a warning, with -strict an error */
 int session_compare_isa(struct session *s);

@@ -71,6 +71,17 @@ static void print_verb_line(FILE *f, const struct dn_verb *v, const char *prefix
 	fprintf(f, "  %-44s %s\n", head, v->summary);
 }
 
+void cli_group(FILE *f, const char *word, const struct dn_plugin *plugin)
+{
+	const size_t n = strlen(word);
+
+	for (const struct dn_verb *const *v = cli_verbs; *v; v++)
+		if (!strncmp((*v)->name, word, n) && (*v)->name[n] == ' ')
+			print_verb_line(f, *v, NULL);
+	for (const struct dn_verb *v = plugin ? plugin->verbs : NULL; v && v->name; v++)
+		print_verb_line(f, v, plugin->name);
+}
+
 static int usage_plugin(void *arg, const char *name, const char *path)
 {
 	struct dn_loaded l = { 0 };
@@ -78,8 +89,7 @@ static int usage_plugin(void *arg, const char *name, const char *path)
 	(void)path;
 	if (dn_plugin_open(&l, name))
 		return 0; /* `darknet plugins` says why */
-	for (const struct dn_verb *v = l.p->verbs; v && v->name; v++)
-		print_verb_line(arg, v, l.p->name);
+	cli_group(arg, name, l.p);
 	dn_plugin_close(&l);
 	return 0;
 }
@@ -118,8 +128,7 @@ static bool help_plugin(FILE *f, int n, char *const *words)
 		return false;
 	if (n == 1) {
 		fprintf(f, "%s: %s\n\n", l.p->name, l.p->summary ? l.p->summary : "");
-		for (const struct dn_verb *v = l.p->verbs; v && v->name; v++)
-			print_verb_line(f, v, l.p->name);
+		cli_group(f, words[0], l.p);
 		fprintf(f, "\nKeys of [%s], or flags:\n", l.p->name);
 		snprintf(lead, sizeof(lead), "-%s.", l.p->name);
 		cli_print_options(f, l.p->options, lead);
@@ -213,6 +222,28 @@ static bool shared_table(const struct dn_option *t)
 	return t == cli_net_flags || t == cli_seed_flags || t == cli_batch_flags || t == cli_train_flags;
 }
 
+static bool takes(const struct dn_verb *v, const struct dn_option *table)
+{
+	for (int i = 0; v->flags && v->flags[i]; i++)
+		if (v->flags[i] == table)
+			return true;
+	return false;
+}
+
+/* A table once, under the names of all verbs that take it: "darknet net, ops:"; @first is the first of them. */
+static void options_of(FILE *f, const struct dn_verb *const *first, const struct dn_option *table)
+{
+	for (const struct dn_verb *const *v = cli_verbs; v < first; v++)
+		if (takes(*v, table))
+			return;
+	fprintf(f, "\ndarknet %s", (*first)->name);
+	for (const struct dn_verb *const *v = first + 1; *v; v++)
+		if (takes(*v, table))
+			fprintf(f, ", %s", (*v)->name);
+	fprintf(f, ":\n");
+	cli_print_options(f, table, "-");
+}
+
 static int run_options(struct dn_command *c)
 {
 	FILE *f = c->out;
@@ -225,10 +256,8 @@ static int run_options(struct dn_command *c)
 	cli_print_options(f, cli_train_flags, "-");
 	for (const struct dn_verb *const *v = cli_verbs; *v; v++)
 		for (int i = 0; (*v)->flags && (*v)->flags[i]; i++)
-			if (!shared_table((*v)->flags[i])) {
-				fprintf(f, "\ndarknet %s:\n", (*v)->name);
-				cli_print_options(f, (*v)->flags[i], "-");
-			}
+			if (!shared_table((*v)->flags[i]))
+				options_of(f, v, (*v)->flags[i]);
 	cli_print_sections(&(struct cli_page){ f, false });
 	return dn_plugin_each(options_plugin, f);
 }

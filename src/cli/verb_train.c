@@ -167,7 +167,7 @@ static int open_data(struct training *t, struct session_items *items)
 	if (!err && wanted && is_classifier(t->task))
 		err = samples_check_top(t->file->top, net, t->file->file->path);
 	if (!err)
-		err = samples_item(items, t->data);
+		err = samples_item(items, t->data, t->file);
 	if (!err && t->weights_path)
 		err = session_item_weights(&t->s, items, t->weights_path);
 	/* what the flags left open is settled now: printed, compared and logged as resolved */
@@ -268,6 +268,8 @@ static int load_weights(struct training *t)
 	struct dn_weights_info info;
 	int err;
 
+	if (dn_options_text(f, "resume") && dn_options_on(f, "clear") && first_rank(t))
+		fprintf(stderr, "notice: -clear is for weights files: -resume goes on with the checkpoint's count of images\n");
 	if (!t->weights_path)
 		return 0;
 	if (dn_options_text(f, "resume") && first_rank(t))

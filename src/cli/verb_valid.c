@@ -57,7 +57,7 @@ static int open_data(struct validation *v, struct session_items *items)
 	v->best = dn_calloc((size_t)v->top, sizeof(*v->best));
 	if (!v->best)
 		return -ENOMEM;
-	err = samples_item(items, v->data);
+	err = samples_item(items, v->data, v->file);
 	return err ? err : session_item_weights(&v->s, items, v->weights_path);
 }
 

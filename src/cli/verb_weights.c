@@ -51,6 +51,8 @@ static int run_info(struct dn_command *c)
 	} else {
 		err = dn_weights_info_read(c->args[0], &info);
 	}
+	if (!err)
+		err = dn_weights_scan(c->args[0], &info);
 	if (!err) {
 		int bits = info.header.header_bytes == 20 ? 64 : 32;
 

@@ -192,8 +192,10 @@ const struct dn_option cli_train_flags[] = {
 	  .help = "continue from a checkpoint, or the newest one in DIR of the run that began last" },
 	{ .key = "force",
 	  .type = DN_OPT_SWITCH,
-	  .help = "resume although net, data, batch or seed differ from those saved; train frozen layers without statistics" },
-	{ .key = "clear", .type = DN_OPT_SWITCH, .help = "count images from 0 whatever the weights file says" },
+	  .help = "resume although net, optimizer, data, batch or seed differ from those saved; train frozen layers without statistics" },
+	{ .key = "clear",
+	  .type = DN_OPT_SWITCH,
+	  .help = "count images from 0 whatever the weights file says; without effect on -resume" },
 	{ .key = NULL }
 };
 

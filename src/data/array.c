@@ -113,17 +113,24 @@ int data_fail_kind(const char *path, const char *wanted, const unsigned char *p,
 
 int data_check_text(const char *path, const char *wanted, const unsigned char *p, size_t n)
 {
-	const void *nul = n ? memchr(p, 0, n) : NULL;
+	const unsigned char *nul = n ? memchr(p, 0, n) : NULL;
 	const char *what = kind_of(p, n);
+	long long line = 1;
 
 	if (!n)
 		return dn_fail(-EINVAL, DATA_PATH ": is empty, not %s", path, wanted);
+	if (nul && memchr(p, '\n', (size_t)(nul - p)) && data_text_only(p, (size_t)(nul - p))) {
+		for (const unsigned char *s = p; s < nul; s++)
+			line += *s == '\n';
+		return dn_fail(-EINVAL, DATA_PATH ":%lld: not %s: a NUL byte, byte %zu of the file", path, line, wanted,
+			       (size_t)(nul - p));
+	}
 	/* a path may start like another kind of file does, but not like these two */
 	if (!data_text_only(p, n) || (what && (strstr(what, "git-lfs") || strstr(what, "HTML"))))
 		return data_fail_kind(path, wanted, p, n);
-	if (nul)
-		return dn_fail(-EINVAL, DATA_PATH ": not %s: byte %zu is 0", path, wanted,
-			       (size_t)((const unsigned char *)nul - p));
+	if (nul) /* in the first line, which is as long as that */
+		return dn_fail(-EINVAL, DATA_PATH ":1: not %s: a NUL byte, byte %zu of the file", path, wanted,
+			       (size_t)(nul - p));
 	return 0;
 }
 

@@ -116,6 +116,7 @@ static int make(struct dn_datafile **out, const char *path, const char *text, bo
 
 	if (!d)
 		return -ENOMEM;
+	d->made = text != NULL;
 	err = text ? dn_keyfile_parse(&d->file, text, strlen(text), path, false, strict)
 		   : dn_keyfile_read(&d->file, path, false, strict);
 	if (!err)
@@ -135,6 +136,18 @@ int dn_datafile_read(struct dn_datafile **out, const char *path, bool strict)
 int dn_datafile_parse(struct dn_datafile **out, const char *text, const char *path)
 {
 	return make(out, path, text, true);
+}
+
+int dn_datafile_fail(const struct dn_datafile *d, const char *key, int err)
+{
+	const struct dn_key *k = dn_section_find(&d->file->sections[0], key);
+	const size_t n = strlen(d->file->path);
+
+	if (!err || err == -ENOMEM || !k || d->made)
+		return err;
+	if (!strncmp(dn_message(), d->file->path, n) && dn_message()[n] == ':')
+		return err;
+	return dn_fail(err, "%.500s:%d: %s", d->file->path, k->line, dn_message());
 }
 
 void dn_datafile_destroy(struct dn_datafile *d)

@@ -21,6 +21,7 @@ struct dn_datafile { /* a .data file */
 	const char *labels, *names, *tree;		       /* NULL when not given */
 	int64_t top;
 	enum dn_shuffle shuffle;
+	bool made; /* by dn_datafile_parse(): there is no file to look into */
 };
 
 extern const struct dn_key_rule dn_datafile_keys[];
@@ -28,6 +29,9 @@ DN_EXPORT int dn_datafile_read(struct dn_datafile **out, const char *path, bool 
 /** dn_datafile_parse() - the same of a text; @path only names it in messages */
 DN_EXPORT int dn_datafile_parse(struct dn_datafile **out, const char *text, const char *path);
 DN_EXPORT void dn_datafile_destroy(struct dn_datafile *d);
+/** dn_datafile_fail() - @err, its message led by file and line of @key, which names what is at fault; where the key does not
+ * stand, or the message is of the .data file already, as it was. Returns @err, 0 too */
+DN_EXPORT int dn_datafile_fail(const struct dn_datafile *d, const char *key, int err);
 /** dn_shuffle_name() - as it is written: "1", "replace", "0" */
 DN_EXPORT const char *dn_shuffle_name(enum dn_shuffle s);
 /** dn_shuffle_parse() - "1", "replace", "0"; @where leads the message */

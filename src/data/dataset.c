@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ struct arrays {
 	struct data_array x, truth;
 	const char *x_path, *truth_path; /* borrowed during open only; truth_path may be NULL */
 	char *truth_file;		 /* own copy, of dense targets: read on, so messages name it */
+	struct warned x_bad, truth_bad;	 /* samples with values that are not finite */
 };
 
 int dataset_get_class(const struct dn_dataset *ds, int64_t i, int64_t k, float *t, int64_t n_truths, int64_t *cls)
@@ -40,10 +42,25 @@ static int64_t arrays_class(const void *truth, int64_t i)
 	return data_whole(truth, i);
 }
 
+/* A value that is none spoils the whole update, far from here: who has it is known now. */
+static void check_finite(struct warned *w, const char *path, int64_t i, const char *of, const float *x, int64_t n)
+{
+	char text[700];
+
+	for (int64_t k = 0; k < n; k++) {
+		if (isfinite(x[k]))
+			continue;
+		snprintf(text, sizeof(text), DATA_PATH ": sample %lld: value %lld%s is %s", path, (long long)i, (long long)k, of,
+			 isnan(x[k]) ? "NaN" : "infinite");
+		warned_tell(w, i, text);
+		return;
+	}
+}
+
 static int arrays_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
 		      int64_t n_truths, int64_t *cls)
 {
-	const struct arrays *a = ds->priv;
+	struct arrays *a = ds->priv;
 	bool classes = ds->has_truth && !ds->truths, here = i >= 0 && i < ds->n;
 	int err;
 
@@ -53,8 +70,13 @@ static int arrays_get(const struct dn_dataset *ds, int64_t i, const struct dn_sa
 	err = dataset_get_class(ds, i, classes && here ? data_whole(&a->truth, i) : -1, t, n_truths, cls);
 	if (!err)
 		err = data_read_floats(&a->x, ds->path, i * ds->inputs, ds->inputs, true, x);
-	if (!err && n_truths && ds->truths)
-		err = data_read_floats(&a->truth, a->truth_file, i * ds->truths, ds->truths, false, t);
+	if (!err && !data_type_whole(a->x.type))
+		check_finite(&a->x_bad, ds->path, i, "", x, ds->inputs);
+	if (err || !n_truths || !ds->truths)
+		return err;
+	err = data_read_floats(&a->truth, a->truth_file, i * ds->truths, ds->truths, false, t);
+	if (!err)
+		check_finite(&a->truth_bad, a->truth_file, i, " of its target", t, ds->truths);
 	return err;
 }
 
@@ -64,6 +86,8 @@ static void arrays_close(struct dn_dataset *ds)
 
 	data_array_close(&a->x);
 	data_array_close(&a->truth);
+	warned_fini(&a->x_bad);
+	warned_fini(&a->truth_bad);
 	dn_free(a->truth_file);
 	dn_free(a);
 }
@@ -202,6 +226,12 @@ static int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const
 
 	if (!a)
 		return -ENOMEM;
+	err = warned_init(&a->x_bad);
+	if (err)
+		goto err_free;
+	err = warned_init(&a->truth_bad);
+	if (err)
+		goto err_x_bad;
 	ds->priv = a;
 	ds->get = arrays_get;
 	ds->close = arrays_close;
@@ -218,6 +248,7 @@ static int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const
 		err = open_array(&a->truth, a->truth_path, d->format);
 		if (!err)
 			err = check_truth(ds, a, d, c->truths);
+		err = dn_datafile_fail(d, c->valid ? "valid_truth" : "train_truth", err);
 	}
 	if (!err)
 		err = data_array_unmap(&a->x, a->x_path);
@@ -231,6 +262,12 @@ static int arrays_open(struct dn_dataset *ds, const struct dn_datafile *d, const
 		return err;
 	a->x_path = a->truth_path = NULL;
 	return 0;
+
+err_x_bad:
+	warned_fini(&a->x_bad);
+err_free:
+	dn_free(a);
+	return err;
 }
 
 static int refuse_tree(const struct dn_datafile *d)
@@ -268,7 +305,7 @@ int dn_dataset_open(struct dn_dataset **out, const struct dn_datafile *d, const 
 	}
 	if (err) {
 		dn_dataset_close(ds);
-		return err;
+		return dn_datafile_fail(d, c->valid ? "valid" : "train", err);
 	}
 	*out = ds;
 	return 0;

@@ -45,6 +45,7 @@ struct dn_dataset {
 
 struct dn_dataset_config {
 	bool valid;			  /* the valid part: targets are of the first class alone */
+	bool told;			  /* how many images have no label or several has been told of the same list */
 	int64_t inputs, truths;		  /* what the net takes; 0 = any (truth optional) */
 	int64_t w, h, c;		  /* the net's, 0 for flat inputs; lists of images need them */
 	enum dn_fit fit;		  /* of images where nothing is drawn */

@@ -1,6 +1,8 @@
 /* What the kinds of data sets share. Private to the room. */
 #ifndef DN_DATA_DATASET_PRIV_H
 #define DN_DATA_DATASET_PRIV_H
+#include <pthread.h>
+
 #include "data/datafile.h"
 #include "data/dataset.h"
 
@@ -14,5 +16,16 @@ int dataset_check_classes(struct dn_dataset *ds, const struct dn_datafile *d, in
 			  int64_t (*class_of)(const void *arg, int64_t i), const void *arg);
 /* dataset_get_class() - the checks of get() and a one-hot target of class @k, -1 = none */
 int dataset_get_class(const struct dn_dataset *ds, int64_t i, int64_t k, float *t, int64_t n_truths, int64_t *cls);
+
+#define MOST_WARNED 20 /* samples that are named */
+struct warned {
+	pthread_mutex_t lock; /* of what follows */
+	int64_t sample[MOST_WARNED];
+	int n;
+};
+int warned_init(struct warned *w);
+void warned_fini(struct warned *w);
+/* warned_tell() - warn of sample @i with @text, once; this rank alone may know of it. Thread-safe */
+void warned_tell(struct warned *w, int64_t i, const char *text);
 
 #endif

@@ -19,8 +19,6 @@ struct scratch { /* of one thread that decodes */
 	struct scratch *next;
 };
 
-#define MOST_WARNINGS 20 /* of images one by one */
-
 struct images {
 	struct dn_lines list;
 	struct truth truth;
@@ -31,9 +29,8 @@ struct images {
 	uint64_t seed;
 	pthread_mutex_t lock; /* of what follows */
 	struct scratch *idle;
-	int n_scratches;	       /* idle or in use */
-	int64_t mended[MOST_WARNINGS]; /* samples that have been warned of */
-	int n_mended;
+	int n_scratches;      /* idle or in use */
+	struct warned mended; /* images that lack their end */
 };
 
 /* --- one sample --- */
@@ -115,29 +112,12 @@ static void make_input(const struct images *m, const struct dn_view *v, const st
 	dn_augment_apply(&m->augment, &d, v, x, w, h);
 }
 
-/* Once for each image, of which this rank alone may know. */
 static void warn_mended(struct images *m, int64_t i, const char *name)
 {
-	bool told = false, last = false;
+	char text[IMAGE_NAME_BYTES + 100];
 
-	pthread_mutex_lock(&m->lock);
-	for (int k = 0; k < m->n_mended && k < MOST_WARNINGS; k++)
-		told = told || m->mended[k] == i;
-	if (!told && m->n_mended <= MOST_WARNINGS) {
-		last = m->n_mended == MOST_WARNINGS;
-		if (!last)
-			m->mended[m->n_mended] = i;
-		m->n_mended++;
-	} else {
-		told = true;
-	}
-	pthread_mutex_unlock(&m->lock);
-	if (told)
-		return;
-	if (last)
-		dn_warn_own("%s: " IMAGE_NO_END "; more such images are not named", name);
-	else
-		dn_warn_own("%s: " IMAGE_NO_END, name);
+	snprintf(text, sizeof(text), "%s: " IMAGE_NO_END, name);
+	warned_tell(&m->mended, i, text);
 }
 
 static int images_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
@@ -198,6 +178,7 @@ static void images_close(struct dn_dataset *ds)
 	truth_fini(&m->truth);
 	dn_lines_fini(&m->list);
 	pthread_mutex_destroy(&m->lock);
+	warned_fini(&m->mended);
 	dn_free(m);
 }
 
@@ -252,7 +233,7 @@ static int check_names(const struct dn_datafile *d, int64_t classes)
 		err = dn_fail(-EINVAL, DATA_PATH ": %lld names, but there are %lld classes", d->names, (long long)names.n,
 			      (long long)classes);
 	dn_lines_fini(&names);
-	return err;
+	return dn_datafile_fail(d, "names", err);
 }
 
 static int open_tree(struct images *m, const struct dn_datafile *d, int64_t classes)
@@ -265,7 +246,7 @@ static int open_tree(struct images *m, const struct dn_datafile *d, int64_t clas
 	if (!err && m->truth.tree->n != classes)
 		err = dn_fail(-EINVAL, DATA_PATH ": %lld nodes, but there are %lld classes", d->tree, (long long)m->truth.tree->n,
 			      (long long)classes);
-	return err;
+	return dn_datafile_fail(d, "tree", err);
 }
 
 static int open_truth(struct dn_dataset *ds, const struct dn_datafile *d, const struct dn_dataset_config *c)
@@ -289,7 +270,8 @@ static int open_truth(struct dn_dataset *ds, const struct dn_datafile *d, const 
 	if (!err)
 		err = open_tree(m, d, classes);
 	if (!err)
-		err = truth_match(&m->truth, &m->list, &labels, classes, ds->path, path);
+		err = truth_match(&m->truth, &m->list, &labels, classes, ds->path, path, c->told);
+	err = dn_datafile_fail(d, "labels", err);
 	dn_lines_fini(&labels);
 	if (err)
 		return err;
@@ -328,6 +310,12 @@ int images_open(struct dn_dataset *ds, const struct dn_datafile *d, const struct
 	if (err) {
 		dn_free(m);
 		return dn_fail(-err, "data: cannot make a lock: %s", strerror(err));
+	}
+	err = warned_init(&m->mended);
+	if (err) {
+		pthread_mutex_destroy(&m->lock);
+		dn_free(m);
+		return err;
 	}
 	ds->priv = m;
 	ds->close = images_close;

@@ -181,7 +181,7 @@ static void summary(const struct truth *t, const struct dn_lines *paths, const s
 }
 
 int truth_match(struct truth *t, const struct dn_lines *paths, const struct dn_lines *labels, int64_t classes, const char *list,
-		const char *labels_path)
+		const char *labels_path, bool told)
 {
 	struct letters l;
 	int64_t n = 0;
@@ -198,7 +198,7 @@ int truth_match(struct truth *t, const struct dn_lines *paths, const struct dn_l
 		t->at[i + 1] = n;
 	}
 	letters_fini(&l);
-	if (!err)
+	if (!err && !told)
 		summary(t, paths, labels, list, labels_path);
 	return err; /* what there is of it goes with truth_fini() */
 }

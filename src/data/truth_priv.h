@@ -14,9 +14,9 @@ struct truth {
 };
 
 /* truth_match() - the labels, of which the first @classes count, that are part of each path; one warning tells how many
- * paths have none or several */
+ * paths have none or several, unless @told */
 int truth_match(struct truth *t, const struct dn_lines *paths, const struct dn_lines *labels, int64_t classes, const char *list,
-		const char *labels_path);
+		const char *labels_path, bool told);
 void truth_fini(struct truth *t); /* legal on a zeroed one */
 
 int64_t truth_first(const struct truth *t, int64_t i); /* -1 = none */

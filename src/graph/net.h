@@ -164,7 +164,7 @@ DN_EXPORT int dn_net_resize(struct dn_net *net, int64_t w, int64_t h);
 /** dn_net_init_values() - fill every param through store->each from (seed, id, element) */
 DN_EXPORT int dn_net_init_values(struct dn_net *net);
 /**
- * dn_net_empty_stats() - layers whose rolling statistics are all zero: *n of them, and the first
+ * dn_net_empty_stats() - layers whose rolling variances are all zero: *n of them, and the first
  * @frozen: of the frozen layers alone, which normalise with them in training too. Local: statistics are whole on every rank.
  */
 DN_EXPORT int dn_net_empty_stats(struct dn_net *net, bool frozen, const struct dn_layer **first, int *n);

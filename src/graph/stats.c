@@ -12,7 +12,8 @@ static int find_value(void *arg, struct dn_param *p, int64_t at, int64_t n, floa
 	return 0;
 }
 
-/* Whether @l has statistics, and all of them are zero. */
+/* Whether @l has statistics, and every variance is zero: means alone are no statistics, and no layer that learnt from more than one
+ * value has none that varies. */
 static int is_empty(const struct dn_layer *l, bool *empty)
 {
 	struct dn_net *net = l->net;
@@ -21,7 +22,7 @@ static int is_empty(const struct dn_layer *l, bool *empty)
 	int err = 0;
 
 	for (int i = owner->first_param; i < owner->first_param + owner->n_params && !err; i++) {
-		if (strncmp(net->params[i]->part, "rolling_", 8))
+		if (strcmp(net->params[i]->part, "rolling_variance"))
 			continue;
 		any = true;
 		err = net->store.ops->each(net->store.self, net->params[i], DN_VALUE, DN_READ, find_value, &found);

@@ -103,12 +103,18 @@ DN_EXPORT int dn_ckpt_cover(const struct dn_ckpt *c, const struct dn_ckpt_tensor
  * an error naming tensor and range. Works from any world to any world.
  */
 DN_EXPORT int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net);
+/** dn_ckpt_fresh_states() - before dn_ckpt_load(): the optimizer's states start at zero, that of another one is no error then */
+DN_EXPORT void dn_ckpt_fresh_states(struct dn_ckpt *c);
 /** dn_ckpt_has_ema() - is there a mean of the values that were trained? */
 DN_EXPORT bool dn_ckpt_has_ema(const struct dn_ckpt *c);
 /** dn_ckpt_read_ema() - as dn_ckpt_read() of a param's mean; of what has none (buffers, what was frozen) of itself */
 DN_EXPORT int dn_ckpt_read_ema(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, float *out);
 /** dn_ckpt_read() - elements [at, at+n) of tensor @name into @out; checks coverage and the touched intervals' checksums */
 DN_EXPORT int dn_ckpt_read(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, float *out);
+/** dn_ckpt_nonfinite() - of what dn_ckpt_load() and dn_ckpt_read() have read so far, how many are NaN or infinite; over ranks they
+ * add up. dn_ckpt_tell(): a warning of @n such values, if there are any */
+DN_EXPORT int64_t dn_ckpt_nonfinite(const struct dn_ckpt *c);
+DN_EXPORT void dn_ckpt_tell(const struct dn_ckpt *c, int64_t n);
 /** dn_ckpt_refuse() - is a folder of checkpoints there that belongs to another net? 0, or an error naming the tensor */
 DN_EXPORT int dn_ckpt_refuse(const char *dir, const struct dn_net *net);
 /** dn_ckpt_newest() - newest published step of the run of @dir that began last, -1 when there is none */

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "io/ckpt_priv.h"
+#include "io/weights_priv.h"
 #include "graph/optimizer.h"
 
 /* --- open --- */
@@ -276,13 +277,28 @@ static int read_range(struct dn_ckpt *c, const struct dn_ckpt_tensor *t, int64_t
 int dn_ckpt_read(struct dn_ckpt *c, const char *name, int64_t at, int64_t n, float *out)
 {
 	const struct dn_ckpt_tensor *t = find(c, name);
+	int err;
 
 	if (!t)
 		return dn_fail(-ENOENT, "%s: there is no tensor %s", c->dir, name);
 	if (at < 0 || n < 0 || n > t->n || at > t->n - n)
 		return dn_fail(-EINVAL, "%s: tensor %s: elements %" PRId64 " to %" PRId64 " wanted, it has %" PRId64, c->dir,
 			       name, at, at + n, t->n);
-	return read_range(c, t, at, n, out);
+	err = read_range(c, t, at, n, out);
+	if (!err)
+		c->n_nonfinite += weights_nonfinite(out, n);
+	return err;
+}
+
+int64_t dn_ckpt_nonfinite(const struct dn_ckpt *c)
+{
+	return c->n_nonfinite;
+}
+
+void dn_ckpt_tell(const struct dn_ckpt *c, int64_t n)
+{
+	if (n)
+		dn_warn("%s: %" PRId64 " values are not finite", c->dir, n);
 }
 
 /* --- into a net --- */
@@ -388,11 +404,16 @@ struct fill {
 static int fill(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
 {
 	struct fill *f = arg;
+	int err;
 
-	if (f->t)
-		return read_range(f->c, f->t, at, n, x);
-	memset(x, 0, (size_t)n * sizeof(*x));
-	return 0;
+	if (!f->t) {
+		memset(x, 0, (size_t)n * sizeof(*x));
+		return 0;
+	}
+	err = read_range(f->c, f->t, at, n, x);
+	if (!err && weights_counts(p))
+		f->c->n_nonfinite += weights_nonfinite(x, n);
+	return err;
 }
 
 /* A param that was frozen when the checkpoint was written has no state there; it starts at zero, as in a new run. */
@@ -409,9 +430,9 @@ static int load_states(struct dn_ckpt *c, struct dn_net *net, struct dn_param *p
 		int err;
 
 		snprintf(name, sizeof(name), "%s:%s", p->name, dn_state_name(o, k));
-		if (!find(c, name) && !value->frozen)
+		if (!find(c, name) && !value->frozen && !c->fresh_states)
 			return dn_fail(-EINVAL, "%s: has no optimizer state %s", c->dir, name);
-		err = value->frozen && !find(c, name) ? 0 : check_param(c, p, name, DN_CKPT_STATE, &f.t);
+		err = c->fresh_states || !find(c, name) ? 0 : check_param(c, p, name, DN_CKPT_STATE, &f.t);
 		if (!err && f.t)
 			err = dn_ckpt_cover(c, f.t);
 		if (!err)
@@ -524,6 +545,11 @@ static void say_freed(struct dn_ckpt *c, const struct dn_net *net)
 		dn_warn("%s: %s was frozen and learns now: its optimizer state begins at zero", c->dir, first->name);
 }
 
+void dn_ckpt_fresh_states(struct dn_ckpt *c)
+{
+	c->fresh_states = true;
+}
+
 int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 {
 	const char *optimizer = dn_optimizer_name(net->hyper.optimizer);
@@ -532,7 +558,7 @@ int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 	err = check_net(c, net);
 	if (err)
 		return err;
-	if (net->opt.train && strcmp(c->optimizer, optimizer))
+	if (net->opt.train && !c->fresh_states && strcmp(c->optimizer, optimizer))
 		return dn_fail(-EINVAL, "%s: has the state of optimizer %s, this run uses %s", c->dir, c->optimizer, optimizer);
 	for (int i = 0; i < net->n_params && !err; i++) {
 		struct dn_param *p = net->params[i];

@@ -21,6 +21,8 @@ struct dn_ckpt {
 	int64_t *file_bytes;		/* [n_files], -1 = not asked for */
 	int fd, fd_file;		/* the rank file read last, -1 = none */
 	char *piece;			/* [CKPT_PIECE] */
+	bool fresh_states;		/* of the optimizer: they start at zero, whatever is there */
+	int64_t n_nonfinite;		/* values read that are not finite */
 };
 
 /* ckpt_meta.c: fills @c (its dir is set) from @text */

@@ -8,7 +8,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -351,12 +350,6 @@ static int match(struct reader *r, const struct dn_net *net, int cutoff, bool al
 
 /* --- values --- */
 
-static void count_nonfinite(struct reader *r, const float *x, int64_t n)
-{
-	for (int64_t i = 0; i < n; i++)
-		r->info.n_nonfinite += !isfinite(x[i]);
-}
-
 static int64_t least(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
@@ -414,8 +407,8 @@ static int fill(void *arg, struct dn_param *p, int64_t at, int64_t n, float *x)
 		err = fill_transposed(r, p->file_rows, p->file_cols, at, n, x);
 	else
 		err = fill_plain(r, at, n, x);
-	if (!err && (p->role == DN_TRAINED || p->layer->net->opt.rank == 0)) /* every rank reads the buffers */
-		count_nonfinite(r, x, n);
+	if (!err && weights_counts(p))
+		r->info.n_nonfinite += weights_nonfinite(x, n);
 	return err;
 }
 
@@ -606,6 +599,27 @@ int dn_weights_info_read(const char *path, struct dn_weights_info *info)
 		err = header_seen(&r, width);
 	if (!err)
 		*info = r.info;
+	reader_fini(&r);
+	return err;
+}
+
+int dn_weights_scan(const char *path, struct dn_weights_info *info)
+{
+	struct reader r;
+	int64_t at = info->header.header_bytes;
+	int err;
+
+	err = reader_init(&r, path);
+	if (!err)
+		err = alloc_piece(&r);
+	for (int64_t left = info->floats; !err && left > 0; left -= WEIGHTS_PIECE) {
+		int64_t n = least(left, WEIGHTS_PIECE);
+
+		err = read_at(&r, r.piece, (size_t)n * sizeof(float), at);
+		if (!err)
+			info->n_nonfinite += weights_nonfinite(r.piece, n);
+		at += n * (int64_t)sizeof(float);
+	}
 	reader_fini(&r);
 	return err;
 }

@@ -44,6 +44,8 @@ DN_EXPORT int dn_weights_load_rank0(struct dn_net *net, const char *path, bool a
 DN_EXPORT int dn_weights_check(const struct dn_net *net, const char *path, bool allow_partial, struct dn_weights_info *info);
 /** dn_weights_info_read() - header only, no net: wanted_floats is 0 */
 DN_EXPORT int dn_weights_info_read(const char *path, struct dn_weights_info *info);
+/** dn_weights_scan() - after one of the two: reads all values and counts those that are not finite into @info */
+DN_EXPORT int dn_weights_scan(const char *path, struct dn_weights_info *info);
 /** dn_weights_own_width() - the count of images has the width that the version means */
 DN_EXPORT bool dn_weights_own_width(const struct dn_weights_header *h);
 /** dn_weights_tell() - warnings of what a file that was read has and should not have: another width of its count, values that

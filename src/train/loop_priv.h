@@ -1,4 +1,4 @@
-/* What loop.c (one update) and run.c (many, with files) share. */
+/* What loop.c (one update), resume.c (where a checkpoint stopped) and run.c (many updates, with files) share. */
 #ifndef DN_TRAIN_LOOP_PRIV_H
 #define DN_TRAIN_LOOP_PRIV_H
 #include "io/ckpt.h"

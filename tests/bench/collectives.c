@@ -89,10 +89,9 @@ static void open_ours(struct bench *b)
 	const struct fsdp_coll_ops *const tables[] = { [SHM] = &fsdp_coll_shm, [CHANNELS] = &fsdp_coll_channels };
 
 	for (int by = SHM; by <= CHANNELS; by++) {
-		const struct fsdp_gather g = { .shard = b->shard, .slot = b->slot, .n = b->n, .label = "gather" };
-		const struct fsdp_reduce r = { .in = b->grads, .out = b->sum, .n = b->n, .label = "reduce" };
+		const struct fsdp_gather g = { .shard = b->shard, .slot = b->slot, .n = b->n, .type = DN_F32, .label = "gather" };
+		const struct fsdp_reduce r = { .in = b->grads, .out = b->sum, .n = b->n, .type = DN_F32, .label = "reduce" };
 		struct fsdp_coll_setup s = { .dev = b->dev,
-					     .wire = { DN_F32, DN_F32 },
 					     .host_access = true,
 					     .piece_bytes = FSDP_PIECE_BYTES,
 					     .most = b->n,

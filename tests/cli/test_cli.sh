@@ -50,6 +50,11 @@ EOF
 expect 2 'usage: darknet VERB'
 expect 2 'unknown verb nonsense' nonsense
 expect 2 'a second word is missing' classifier
+expect 2 '  classifier valid DATA CFG WEIGHTS  ' classifier
+expect 2 '  classifier train DATA CFG ' classifier nosuch
+expect 2 'fsdp: a second word is missing' fsdp
+expect 2 '  fsdp consolidate DIR OUT.weights  ' fsdp
+expect 2 '  fsdp plan CFG  ' fsdp nosuch
 expect 2 'unknown verb classifier nonsense' classifier nonsense
 expect 2 '0 arguments found' net
 expect 2 'surplus argument b' net "$tmp/ok.cfg" b

@@ -137,12 +137,15 @@ has err '^darknet: .*shared.cfg:8: \[convolutional\] layer 0 \(and 1 more\): fro
 
 # --- evaluating them is warned of ---
 run 0 partial "$cfg" "$tmp/w" "$tmp/x" 3
-python3 - "$tmp/w" "$tmp/zero" "$tmp/nan" << 'PY'
+python3 - "$tmp/w" "$tmp/zero" "$tmp/nan" "$tmp/flat0" << 'PY'
 import struct, sys
 p = bytearray(open(sys.argv[1], 'rb').read())
 z = bytearray(p)
 z[20 + 4 * 8:20 + 4 * 16] = bytes(32)      # 4 biases, 4 scales, then the statistics
 open(sys.argv[2], 'wb').write(z)
+v = bytearray(p)
+v[20 + 4 * 12:20 + 4 * 16] = bytes(16)     # the variances alone
+open(sys.argv[4], 'wb').write(v)
 p[20 + 4 * 16:24 + 4 * 16] = struct.pack('<f', float('nan'))
 open(sys.argv[3], 'wb').write(p)
 PY
@@ -153,6 +156,19 @@ run 0 classifier predict "$tmp/chw.data" "$cfg" "$tmp/zero" "$tmp/top-down.bmp"
 has err "$warned" 1
 run 0 forward "$cfg" "$tmp/zero" "$tmp/chw.npy" "$tmp/o.npy"
 has err "$warned" 1
+# means alone are not enough
+for verb in 'classifier valid' 'classifier predict' forward; do
+	case $verb in
+	forward) set -- "$cfg" "$tmp/flat0" "$tmp/chw.npy" "$tmp/o.npy" ;;
+	*predict) set -- "$tmp/chw.data" "$cfg" "$tmp/flat0" "$tmp/top-down.bmp" ;;
+	*) set -- "$tmp/chw.data" "$cfg" "$tmp/flat0" ;;
+	esac
+	# shellcheck disable=SC2086 # one word or two
+	run 0 $verb "$@"
+	has err '^warning: .*t.cfg:8: \[convolutional\] layer 0: its rolling statistics are empty, also in .*flat0: ' 1
+done
+run 1 train "$tmp/chw.data" "$tmp/f.cfg" "$tmp/flat0"
+has err "$empty" 1
 
 # --- and what is not finite is not a result ---
 run 1 classifier valid "$tmp/chw.data" "$cfg" "$tmp/nan"
@@ -166,8 +182,50 @@ cases=$((cases + 1))
 printf '%s\n' "$tmp/top-down.bmp" "$tmp/top-down.bmp" | "$bin" classifier predict "$tmp/chw.data" "$cfg" "$tmp/nan" > "$tmp/out" 2> "$tmp/err"
 [ $? -eq 1 ] || fail 'a prompt with results that are none: status'
 has err '^darknet: ".*top-down.bmp": 3 of 3 outputs are NaN or infinite$' 2
+once='^warning: .*nan: 1 values are not finite$'
+run 1 train "$tmp/chw.data" "$tmp/more.cfg" "$tmp/nan" -threads 1
+has err "$once" 1
+run 0 partial "$cfg" "$tmp/nan" "$tmp/x" 3
+has err "$once" 1
+run 1 weights diff "$tmp/nan" "$tmp/w" "$cfg"
+has err "$once" 1
+run 0 weights info "$tmp/nan" "$cfg"
+has err "$once" 1
+run 0 weights info "$tmp/nan"
+has err "$once" 1
+# also when it comes out of a checkpoint
+sed 's/^max_batches=.*/max_batches=5/' "$cfg" > "$tmp/five.cfg"
+run 0 train "$tmp/chw.data" "$tmp/five.cfg" "$tmp/nan" -threads 1 -nan continue -save_every 4 -clear -backup "$tmp/nb"
+run 1 train "$tmp/chw.data" "$tmp/five.cfg" -threads 1 -backup "$tmp/nb" -resume "$tmp/nb/five.ckpt/4"
+has err '^warning: .*five.ckpt/4: [0-9]+ values are not finite$' 1
+run 0 fsdp consolidate "$tmp/nb/five.ckpt" "$tmp/x.weights"
+has err '^warning: .*five.ckpt/5: [0-9]+ values are not finite$' 1
+run 0 fsdp verify "$tmp/nb/five.ckpt"
+has err '^warning: .*five.ckpt/5: [0-9]+ values are not finite$' 1
 run 0 forward "$cfg" "$tmp/nan" "$tmp/chw.npy" "$tmp/o.npy"
 has err '^warning: .*o.npy: 18 of its 18 values are NaN or infinite$' 1
+# data that are not finite are named when they are loaded: the file, the sample, once, wherever it stands
+python3 - "$tmp" << 'PY'
+import struct, sys
+for name, at in ('chw', -48 * 2 + 5), ('two', -3 * 2 + 1):
+    p = bytearray(open('%s/%s.npy' % (sys.argv[1], name), 'rb').read())
+    n = len(p) + 4 * at
+    p[n:n + 4] = struct.pack('<f', float('nan' if name == 'chw' else '-inf'))
+    open('%s/bad-%s.npy' % (sys.argv[1], name), 'wb').write(p)
+PY
+data bad.data bad-chw.npy
+run 0 train "$tmp/bad.data" "$cfg" -threads 2 -nan continue
+has err '^warning: .*bad-chw.npy: sample 4: value 5 is NaN$' 1
+run 1 train "$tmp/bad.data" "$cfg" -threads 1
+has err '^warning: .*bad-chw.npy: sample 4: value 5 is NaN$' 1
+has err '^darknet: step 1: ' 1
+run 1 classifier valid "$tmp/bad.data" "$cfg" "$tmp/w"
+has err '^warning: .*bad-chw.npy: sample 4: value 5 is NaN$' 1
+printf '%s\n' '[net]' batch=6 inputs=48 max_batches=2 '[connected]' output=3 '[cost]' > "$tmp/dense.cfg"
+printf '%s\n' format=npy "train=$tmp/chw.npy" "train_truth=$tmp/bad-two.npy" "backup=$tmp/b" > "$tmp/dense.data"
+run 1 train "$tmp/dense.data" "$tmp/dense.cfg" -threads 1
+has err '^warning: .*bad-two.npy: sample 4: value 1 of its target is infinite$' 1
+
 # found in the outputs, though every weight is finite
 python3 - "$tmp/w" "$tmp/large" << 'PY'
 import struct, sys
@@ -179,6 +237,71 @@ sed 's/^\[softmax\]//' "$cfg" > "$tmp/l.cfg"
 run 1 classifier predict "$tmp/chw.data" "$tmp/l.cfg" "$tmp/large" "$tmp/top-down.bmp"
 has err 'not finite' 0
 has err 'outputs are NaN or infinite$' 1
+
+# --- faults of files that a data file names are told with its line ---
+named() { # named KEY LINE TEXT FILE [VERB...]: of chw.data with KEY=FILE
+	local key=$1 line=$2 text=$3 file=$4
+	shift 4
+	sed "s#^$key=.*#$key=$file#" "$tmp/chw.data" > "$tmp/named.data"
+	grep -q "^$key=$file" "$tmp/named.data" || echo "$key=$file" >> "$tmp/named.data"
+	run 1 "${@:-train}" "$tmp/named.data" "$cfg" ${rest[@]+"${rest[@]}"}
+	has err "^darknet: $tmp/named.data:$line: $text" 1
+}
+rest=()
+echo 'no array' > "$tmp/text.npy"
+head -c 100 "$tmp/chw.npy" > "$tmp/cut.npy"
+named train 2 "$tmp/text.npy: not a NumPy file, but a text file" "$tmp/text.npy"
+named train 2 "$tmp/cut.npy: damaged|$tmp/cut.npy: truncated" "$tmp/cut.npy"
+named train 2 "$tmp/gone.npy: " "$tmp/gone.npy" look
+named train_truth 3 "$tmp/cut.npy: " "$tmp/cut.npy"
+named train_truth 3 "$tmp/two.npy: a target|$tmp/flat.npy: a target" "$tmp/flat.npy"
+rest=("$tmp/w")
+named valid 4 "$tmp/text.npy: not a NumPy file" "$tmp/text.npy" classifier valid
+named valid_truth 5 "$tmp/gone.npy: " "$tmp/gone.npy" classifier valid
+rest=("$tmp/w" "$tmp/top-down.bmp")
+named names 7 "$tmp/text.npy: 1 names, but the net has 3 outputs" "$tmp/text.npy" classifier predict
+rest=()
+echo "$tmp/top-down.bmp" > "$tmp/one.list"
+printf '%s\n' "train=$tmp/one.list" "labels=$tmp/names" "names=$tmp/text.npy" "backup=$tmp/b" > "$tmp/list.data"
+run 1 train "$tmp/list.data" "$cfg"
+has err "^darknet: $tmp/list.data:3: $tmp/text.npy: 1 names, but there are 3 classes" 1
+for k in '1 train' '2 labels' '5 tree'; do
+	printf '%s\n' "train=$tmp/one.list" "labels=$tmp/names" "names=$tmp/names" "backup=$tmp/b" '#' > "$tmp/list.data"
+	sed -i "${k% *}s#.*#${k#* }=$tmp/gone#" "$tmp/list.data"
+	run 1 train "$tmp/list.data" "$cfg"
+	has err "^darknet: $tmp/list.data:${k% *}: $tmp/gone: " 1
+done
+
+# --- a NUL byte in a list is told with its line ---
+cp "$tmp/top-down.bmp" "$tmp/a.bmp"
+for n in 1 100; do
+	for key in train labels names tree; do
+		printf '%s\n' "train=$tmp/one.list" "labels=$tmp/names" "names=$tmp/names" "backup=$tmp/b" '#' > "$tmp/list.data"
+		sed -i "/^$key=/d" "$tmp/list.data"
+		echo "$key=$tmp/nul.list" >> "$tmp/list.data"
+		{ yes "$([ $key = tree ] && echo 'x -1' || echo "$tmp/a.bmp")" | head -n "$n"; printf 'x\0y\n%s\n' "$tmp/a.bmp"; } > "$tmp/nul.list"
+		run 1 train "$tmp/list.data" "$cfg"
+		has err "^darknet: $tmp/list.data:[56]: $tmp/nul.list:$((n + 1)): .*NUL byte" 1
+	done
+done
+
+# --- what a list lacks is told once ---
+printf '%s\n' "$tmp/a.bmp" "$tmp/top-down.bmp" > "$tmp/two.list"
+printf '/a.bmp\nB1\nB2\n' > "$tmp/labels"
+printf '%s\n' "train=$tmp/two.list" "valid=$tmp/two.list" "labels=$tmp/labels" "backup=$tmp/b" > "$tmp/list.data"
+lacks='^warning: .*/two.list: of 2 images 1 have no label'
+for more in '' '-valid 2'; do
+	# shellcheck disable=SC2086 # two words or none
+	run 0 train "$tmp/list.data" "$cfg" -threads 1 $more
+	has err "$lacks" 1
+done
+run 0 classifier valid "$tmp/list.data" "$cfg" "$tmp/w"
+has err "$lacks" 1
+cp "$tmp/two.list" "$tmp/other.list"
+sed -i "s#^valid=.*#valid=$tmp/other.list#" "$tmp/list.data"
+run 0 train "$tmp/list.data" "$cfg" -threads 1
+has err "$lacks" 1
+has err '^warning: .*/other.list: of 2 images 1 have no label' 1
 
 # --- two heads, two costs; [crop]'s colours ---
 cat > "$tmp/heads.cfg" << 'EOF2'

@@ -6,6 +6,16 @@
 
 run 0 options
 cp "$tmp/out" "$tmp/options"
+# every table stands there once
+python3 - "$tmp/options" << 'PY' || fail 'a table is printed twice'
+import sys
+blocks = open(sys.argv[1]).read().split('\n\n')
+flags = [b.split(':\n', 1) for b in blocks if b.startswith('darknet ')]
+bodies = [body.strip() for _, body in flags]
+twice = [head for head, body in flags if bodies.count(body.strip()) > 1]
+print(*twice)
+assert len(flags) > 5 and not twice
+PY
 run 0 help net
 has out '^usage: darknet net CFG' 1
 has out '^\[net\], also \[network\]: ' 1

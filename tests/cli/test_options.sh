@@ -34,11 +34,13 @@ tables, now = {}, None      # heading: flags
 for line in open(tmp + '/options'):
     head = re.match(r'(Verbs that run a net|Training|darknet .*):$', line)
     if head:
-        now = tables.setdefault(head.group(1).replace('darknet ', ''), set())
+        names = head.group(1).replace('darknet ', '').split(', ')
+        now = [tables.setdefault(name, set()) for name in names]
     elif re.match(r'\S', line):
         now = None          # a section of a cfg, or a plugin's keys
     elif now is not None and line.startswith('  -'):
-        now.add(line.split()[0][1:])
+        for flags in now:
+            flags.add(line.split()[0][1:])
 
 bad = done = 0
 

@@ -65,6 +65,29 @@ has err ':1: \[net\] legacy_bn=1 by -legacy-bn; was saved with 0 \(-force' 1
 cases=$((cases + 1))
 cmp -s "$tmp/log" "$tmp/log.before" || fail 'a refused start leaves the log as it is'
 
+# another optimizer: refused, or with a state of its own
+net "$later" max_batches=8 's/^momentum.*/optimizer=adam/'
+run 1 train $data "$later" "${common[@]}" -resume "$ckpt"
+has err '^darknet: .*net\.ckpt/6: has the state of optimizer sgd, this run uses adam \(-force resumes all the same' 1
+run 0 train $data "$later" -threads 1 -backup "$tmp/forced" -resume "$ckpt" -force -save_every 1
+has err '^warning: .*net\.ckpt/6: has the state of optimizer sgd, this run uses adam, whose state starts at zero$' 1
+has err '^Resumed after batch 6$' 1
+run 0 fsdp inspect "$tmp/forced/net.ckpt"
+has out '^[^ ]*:v ' 5
+has out ':momentum ' 0
+net "$later" max_batches=9
+run 1 train $data "$later" -threads 1 -backup "$tmp/forced" -resume "$tmp/forced/net.ckpt"
+has err '^darknet: .*net\.ckpt/8: has the state of optimizer adam, this run uses sgd' 1
+run 0 train $data "$later" -threads 1 -backup "$tmp/forced" -resume "$tmp/forced/net.ckpt" -force
+rm -rf "$tmp/forced"
+
+# the count of images is the checkpoint's
+net "$later" max_batches=7
+run 0 train $data "$later" -threads 1 -backup "$tmp/forced" -resume "$ckpt" -clear
+has err "^notice: -clear is for weights files: -resume goes on with the checkpoint's count of images\$" 1
+has err '^Resumed after batch 6$' 1
+rm -rf "$tmp/forced"
+
 # what may change, and writing that changes nothing
 net "$later" max_batches=8 's/=/ = /; s/\[convolutional\]/# more\n[conv]\nstride=1\ngroups=1/; s/^momentum.*/momentum=.8/'
 sed -i 's/^learning_rate.*/learning_rate=.3\npolicy=steps\nsteps=7\nscales=.5\nburn_in=2/; s/^decay.*/decay=0/; s/^probability.*/probability=0.20/' "$later"

@@ -194,6 +194,8 @@ OP(sgd, (enum dn_type, type), (int64_t, n), (const struct dn_sgd *, o), (const s
    (float *, v), (const void *, g))
 OP(adam, (enum dn_type, type), (int64_t, n), (const struct dn_adam *, o), (const struct dn_numbers *, num), (float *, w),
    (float *, m), (float *, v), (const void *, g))
+OP(narrow, (enum dn_type, type), (int64_t, n), (const float *, x), (void *, y))
+OP(widen, (enum dn_type, type), (int64_t, n), (const void *, x), (float *, y))
 OP(count_nonfinite, (enum dn_type, type), (int64_t, n), (const void *, x), (int64_t *, count))
 OP(look, (enum dn_type, type), (int64_t, n), (const struct dn_look_desc *, d), (void *, x), (struct dn_exact *, sum),
    (int64_t *, bad))
@@ -384,6 +386,8 @@ void far_ops(struct dn_backend *be)
 	be->sgd = far_sgd;
 	be->adam = far_adam;
 	be->sum_tree = far_sum_tree;
+	be->narrow = far_narrow;
+	be->widen = far_widen;
 	be->count_nonfinite = far_count_nonfinite;
 	be->look = far_look;
 	be->conv_destroy = far_conv_destroy;

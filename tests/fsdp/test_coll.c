@@ -72,9 +72,7 @@ struct bench { /* one rank's collective of one kind */
 
 static void bench_open(struct bench *b, struct job *j, int rank, const char *queue, void *staging)
 {
-	struct fsdp_coll_setup s = {
-		.wire = { DN_F32, DN_F32 }, .host_access = true, .piece_bytes = j->piece, .most = j->len, .device = staging
-	};
+	struct fsdp_coll_setup s = { .host_access = true, .piece_bytes = j->piece, .most = j->len, .device = staging };
 
 	memset(b, 0, sizeof(*b));
 	b->dev = open_device(j->timeout_ms);
@@ -98,7 +96,7 @@ static void gather_rank(int rank, void *arg)
 {
 	struct job *j = arg;
 	float *shard = malloc((size_t)j->len * sizeof(float) + 4);
-	struct fsdp_gather a = { .n = j->len, .label = "gather of block b" };
+	struct fsdp_gather a = { .n = j->len, .type = DN_F32, .label = "gather of block b" };
 	struct dn_task t;
 	struct bench b;
 
@@ -165,7 +163,7 @@ static void reduce_rank(int rank, void *arg)
 	int64_t all = j->len * j->world;
 	float *in = malloc((size_t)all * sizeof(float) + 4);
 	float *staging = malloc(2 * (size_t)j->world * j->piece);
-	struct fsdp_reduce a = { .n = j->len, .acc = j->acc, .label = "reduce of block b" };
+	struct fsdp_reduce a = { .n = j->len, .type = DN_F32, .acc = j->acc, .label = "reduce of block b" };
 	struct dn_task t;
 	struct bench b;
 
@@ -388,7 +386,7 @@ static void left_rank_ends_the_others_at_once(void)
 	struct bench b;
 	struct fsdp_channel *other = NULL;
 	float shard[4] = { 0 }, slot[8];
-	const struct fsdp_gather a = { .shard = shard, .slot = slot, .n = 4, .label = "gather of block b" };
+	const struct fsdp_gather a = { .shard = shard, .slot = slot, .n = 4, .type = DN_F32, .label = "gather of block b" };
 	struct dn_task t;
 	bool done;
 

@@ -206,7 +206,7 @@ static void owned_in_pieces(const struct planned *p, int t, enum dn_part part, e
 		int64_t at, n, from;
 
 		fsdp_plan_tensor(plan, t, part, rank, &at, &n, &from);
-		if (!n || !fsdp_plan_first(plan, x->block, part, rank))
+		if (!n || !fsdp_plan_first(plan, t, part, rank))
 			continue;
 		for (int64_t e = at; e < at + n; e++)
 			seen[e]++;

@@ -718,8 +718,11 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 	CHECK_FAILS(resolve("prefetch", "early", NULL, NULL, &o), -EINVAL,
 		    "a.cfg:7: prefetch=early: unknown; this version supports pre, post, none");
 	CHECK_FAILS(resolve("timeout", "-1", NULL, NULL, &o), -EINVAL, "timeout=-1");
-	CHECK_FAILS(resolve("wire", "bf16", NULL, NULL, &o), -EINVAL,
-		    "a.cfg:7: wire=bf16: not in this version, which supports fp32");
+	CHECK_OK(resolve("wire", "bf16", "reduce", "fp16", &o));
+	CHECK_EQ(o.wire.gather, DN_BF16);
+	CHECK_EQ(o.wire.reduce, DN_F16);
+	CHECK_FAILS(resolve("wire", "int8", NULL, NULL, &o), -EINVAL,
+		    "a.cfg:7: wire=int8: not in this version, which supports fp32, bf16, fp16");
 	CHECK_FAILS(resolve("reduce", "fp64", NULL, NULL, &o), -EINVAL,
 		    "a.cfg:7: reduce=fp64: unknown; this version supports fp32");
 	CHECK_OK(resolve("nan", "loss", "clip_p", "inf", &o));

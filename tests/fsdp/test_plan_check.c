@@ -135,6 +135,7 @@ enum nets { PREFIX, MARKED, TIED };
 static void check_random_plans(enum nets nets)
 {
 	const bool marks = nets == MARKED;
+	static const enum dn_type types[] = { DN_F32, DN_BF16, DN_F16, DN_F32 };
 	unsigned s = 1;
 
 	for (int round = 0; round < 150; round++) {
@@ -159,6 +160,8 @@ static void check_random_plans(enum nets nets)
 		o.policy_given = marks && draw(&s, 2); /* frozen and learning layers in one block */
 		if (o.policy_given)
 			o.policy = policy_of(draw(&s, 2) ? "size:1K" : "whole");
+		o.wire.gather = types[draw(&s, 4)];
+		o.wire.reduce = types[draw(&s, 4)];
 		if (o.accumulate >= FSDP_NO_SYNC)
 			o.grad_slots = 0;
 		if (fsdp_strategy_hybrid(o.strategy)) {

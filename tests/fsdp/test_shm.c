@@ -72,7 +72,6 @@ static struct fsdp_coll_setup setup_of(const struct bench *b, int lane)
 	return (struct fsdp_coll_setup){ .ch = b->ch,
 					 .dev = b->dev,
 					 .st = b->st,
-					 .wire = { DN_F32, DN_F32 },
 					 .host_access = true,
 					 .most = SPAN,
 					 .windows = b->mesh->windows,
@@ -183,12 +182,16 @@ static int64_t wrong(const struct bench *b, int round)
 
 static int prepare(struct bench *b)
 {
-	struct fsdp_gather g = {
-		.shard = b->shard, .slot = b->slot, .n = b->j->len, .count = &b->count, .label = "gather of block b"
-	};
+	struct fsdp_gather g = { .shard = b->shard,
+				 .slot = b->slot,
+				 .n = b->j->len,
+				 .type = DN_F32,
+				 .count = &b->count,
+				 .label = "gather of block b" };
 	struct fsdp_reduce r = { .in = b->grads,
 				 .out = b->j->in_place ? b->grads + b->ch->rank * b->j->len : b->out,
 				 .n = b->j->len,
+				 .type = DN_F32,
 				 .acc = b->j->acc,
 				 .count = &b->count,
 				 .label = "reduce of block b" };
@@ -469,7 +472,7 @@ static void a_failed_allocation_leaves_nothing(void)
 static void what_has_no_window_is_refused(void)
 {
 	struct bench *b = calloc(1, sizeof(*b));
-	struct fsdp_coll_needs needs = { .size = 2, .wire = { DN_F32, DN_F32 }, .gather = 64, .reduce = 64, .exchange = 16 };
+	struct fsdp_coll_needs needs = { .size = 2, .gather_bytes = 256, .reduce_bytes = 256, .exchange_bytes = 64 };
 	struct fsdp_coll_memory m;
 	struct fsdp_coll_setup s;
 	struct fsdp_coll *c;

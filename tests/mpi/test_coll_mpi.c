@@ -25,14 +25,9 @@ static int run_task(const struct dn_task *t)
 
 static struct fsdp_coll *open_coll(int64_t most, size_t piece, void *staging)
 {
-	const struct fsdp_coll_setup s = { .ch = ch,
-					   .dev = dev,
-					   .st = st,
-					   .wire = { DN_F32, DN_F32 },
-					   .host_access = true,
-					   .piece_bytes = piece,
-					   .most = most,
-					   .device = staging };
+	const struct fsdp_coll_setup s = {
+		.ch = ch, .dev = dev, .st = st, .host_access = true, .piece_bytes = piece, .most = most, .device = staging
+	};
 	struct fsdp_coll *c = NULL;
 
 	CHECK_OK_FATAL(fsdp_coll_channels.open(&c, &s));
@@ -44,7 +39,9 @@ static void gather_of(int64_t len)
 	struct fsdp_coll *c = open_coll(len, 0, NULL);
 	float *shard = malloc((size_t)len * 4 + 4), *slot = malloc((size_t)(len * world) * 4 + 4);
 	struct fsdp_count count = { 0 };
-	const struct fsdp_gather a = { .shard = shard, .slot = slot, .n = len, .count = &count, .label = "gather of block b" };
+	const struct fsdp_gather a = {
+		.shard = shard, .slot = slot, .n = len, .type = DN_F32, .count = &count, .label = "gather of block b"
+	};
 	struct dn_task t;
 	int64_t wrong = 0;
 
@@ -95,7 +92,7 @@ static void reduce_is_the_tree_sum(void)
 
 	for (int k = 0; k < 3; k++) {
 		struct fsdp_coll *c;
-		struct fsdp_reduce a = { .n = lens[k], .label = "reduce of block b" };
+		struct fsdp_reduce a = { .n = lens[k], .type = DN_F32, .label = "reduce of block b" };
 		struct dn_task t;
 		int64_t len = lens[k], wrong = 0;
 		float *in = malloc((size_t)(len * world) * 4), *out = malloc((size_t)len * 4), x[64];

@@ -30,13 +30,38 @@ net "$tmp/other.cfg" 0 6 38
 printf '#!/usr/bin/env bash\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && set -- "${@/net.cfg/other.cfg}"\nexec "$@"\n' > "$tmp/wrap.sh"
 wrap=("$tmp/wrap.sh")
 ranks 3 -backup "$tmp/b"
-wants 1 "rank 1: cfg is " "another cfg"
+wants 1 "rank 1: $tmp/other.cfg:31: [connected] output=38, rank 0 has 37 ($tmp/net.cfg:31)" "another cfg"
+sed 's/^limit=.*//; s/^timeout=20/&\nlimit=3/' "$tmp/net.cfg" > "$tmp/other.cfg"
+ranks 3 -backup "$tmp/b"
+wants 1 "rank 1: $tmp/other.cfg:14: [fsdp] limit=3, rank 0 has no such key ($tmp/net.cfg:12)" "a key of the plugin more"
+sed 's/^pad=1/& # a word/' "$tmp/net.cfg" > "$tmp/other.cfg"
+ranks 3 -backup "$tmp/b"
+wants 1 "rank 1: $tmp/other.cfg:21: not as rank 0 has it ($tmp/net.cfg), though" "a comment more"
+
+# another data file
+printf '#!/usr/bin/env bash\n[ "$OMPI_COMM_WORLD_RANK" = 2 ] && set -- "${@/x.data/y.data}"\nexec "$@"\n' > "$tmp/wrap.sh"
+sed "s#^train=.*#train=$d/valid-images.idx#; s#^train_truth=.*#train_truth=$d/valid-labels.idx#" "$tmp/x.data" > "$tmp/y.data"
+ranks 3 -backup "$tmp/b"
+wants 1 "rank 2: $tmp/y.data:3: train=$d/valid-images.idx, rank 0 has $d/train-images.idx ($tmp/x.data:3)" "other data"
+sed "s#^backup=.*#backup=$tmp/elsewhere#" "$tmp/x.data" > "$tmp/y.data"
+ranks 3
+wants 1 "rank 2: $tmp/y.data:7: backup=$tmp/elsewhere, rank 0 has $tmp/backup ($tmp/x.data:7)" "another backup folder"
+# one text, but other bytes in the file that it names
+mkdir "$tmp/at0" "$tmp/at2"
+cp "$d/train-images.idx" "$tmp/at0/i.idx"
+{ head -c 100 "$tmp/at0/i.idx"; printf '\1'; tail -c +102 "$tmp/at0/i.idx"; } > "$tmp/at2/i.idx"
+cp "$tmp/x.data" "$tmp/keep.data"
+sed -i 's#^train=.*#train=i.idx#' "$tmp/x.data"
+printf '#!/usr/bin/env bash\ncd "%s/at$(( OMPI_COMM_WORLD_RANK == 2 ? 2 : 0 ))" && exec "$@"\n' "$tmp" > "$tmp/wrap.sh"
+ranks 3 -backup "$tmp/b"
+wants 1 "rank 2: data is " "a file of other bytes"
+mv "$tmp/keep.data" "$tmp/x.data"
 
 # a file that one rank cannot read
 sed "s#^train=.*#train=$tmp/none.idx#" "$tmp/x.data" > "$tmp/y.data"
 printf '#!/usr/bin/env bash\n[ "$OMPI_COMM_WORLD_RANK" = 2 ] && set -- "${@/x.data/y.data}"\nexec "$@"\n' > "$tmp/wrap.sh"
 ranks 3 -backup "$tmp/b"
-wants 1 "rank 2: $tmp/none.idx" "no data on rank 2"
+wants 1 "rank 2: $tmp/y.data:3: $tmp/none.idx: cannot read" "no data on rank 2"
 wrap=()
 
 # a full disk on one rank: its part of the checkpoint is larger than it may write (MPI's own files are below 16 MiB)

@@ -24,6 +24,7 @@ struct operation { /* nothing in it changes once it is prepared */
 	enum kind kind;
 	const char *from; /* in this rank's window */
 	char *to;
+	enum dn_type type;
 	size_t bytes; /* of a part */
 	bool acc;
 	struct fsdp_count *count;
@@ -178,7 +179,7 @@ static int check_apart(const struct shm *c)
 static int run_reduce(struct shm *c)
 {
 	const struct operation *o = c->now;
-	size_t element = dn_type_bytes(c->coll.s.wire.reduce), n = o->bytes - c->at;
+	size_t element = dn_type_bytes(o->type), n = o->bytes - c->at;
 	struct dn_parts parts;
 	bool all;
 	int err = look_at_all(c, &all);
@@ -189,7 +190,7 @@ static int run_reduce(struct shm *c)
 		return err;
 	n = n < SLICE_BYTES / (size_t)c->size / element * element ? n : SLICE_BYTES / (size_t)c->size / element * element;
 	parts = (struct dn_parts){
-		.type = c->coll.s.wire.reduce,
+		.type = o->type,
 		.n = c->size,
 		.own = c->size,
 		.others = c->part[0] + (size_t)c->me * o->bytes + c->at,
@@ -274,6 +275,8 @@ static int operation_new(struct shm *c, const struct operation *o, int64_t n, in
 	size_t all;
 	int err;
 
+	if (!dn_type_bytes(o->type))
+		return dn_fail(-EINVAL, "%s: no element type", label);
 	if (n < 0 || n > c->coll.s.most)
 		return dn_fail(-EINVAL, "%s: %lld elements, at most %lld", label, (long long)n, (long long)c->coll.s.most);
 	err = dn_mul_size(o->bytes, (size_t)n_parts, &all);
@@ -299,7 +302,8 @@ static int prepare_gather(struct fsdp_coll *coll, const struct fsdp_gather *a, s
 		.kind = GATHER,
 		.from = a->shard,
 		.to = a->slot,
-		.bytes = (size_t)a->n * dn_type_bytes(coll->s.wire.gather),
+		.type = a->type,
+		.bytes = (size_t)a->n * dn_type_bytes(a->type),
 		.count = a->count,
 	};
 
@@ -312,7 +316,8 @@ static int prepare_reduce(struct fsdp_coll *coll, const struct fsdp_reduce *a, s
 		.kind = REDUCE,
 		.from = a->in,
 		.to = a->out,
-		.bytes = (size_t)a->n * dn_type_bytes(coll->s.wire.reduce),
+		.type = a->type,
+		.bytes = (size_t)a->n * dn_type_bytes(a->type),
 		.acc = a->acc,
 		.count = a->count,
 	};
@@ -350,8 +355,6 @@ static int check_setup(const struct fsdp_coll_setup *s, ptrdiff_t *apart)
 {
 	const int *ranks = s->ch->members;
 
-	if (!dn_type_bytes(s->wire.gather) || !dn_type_bytes(s->wire.reduce))
-		return dn_fail(-EINVAL, "collectives: no element type for gathers or reductions");
 	if (!s->host_access)
 		return dn_fail(-ENOTSUP, "collectives=shm: other ranks cannot reach this device's memory");
 	if (!s->windows || s->windows->world != s->ch->world)
@@ -403,7 +406,7 @@ static int shm_memory(const struct fsdp_coll_needs *n, struct fsdp_coll_memory *
 
 	if (!n->host_access)
 		return dn_fail(-ENOTSUP, "collectives=shm: other ranks cannot reach this device's memory");
-	exchanges.gather = exchanges.reduce = 0;
+	exchanges.gather_bytes = exchanges.reduce_bytes = 0;
 	err = fsdp_coll_channels.memory(&exchanges, out);
 	if (!err)
 		out->windows = true;

@@ -33,7 +33,8 @@ struct operation { /* nothing in it changes once it is prepared */
 	char *to;
 	int64_t n;     /* elements of a part */
 	int64_t piece; /* elements of a piece */
-	size_t element;
+	enum dn_type type;
+	size_t element; /* bytes of one */
 	bool acc;
 	int (*then)(void *arg, struct dn_stream *st);
 	void *arg;
@@ -115,7 +116,7 @@ static char *staged(const struct channels *c, void *staging, int64_t piece, int 
 static struct dn_parts sum_parts(const struct channels *c, int64_t piece, const char *mine)
 {
 	return (struct dn_parts){
-		.type = c->coll.s.wire.reduce,
+		.type = c->now->type,
 		.n = c->coll.s.ch->size,
 		.own = c->coll.s.ch->rank,
 		.mine = mine,
@@ -238,7 +239,7 @@ static int reduce_in(struct channels *c, int64_t piece)
 	const struct fsdp_channel *ch = c->coll.s.ch;
 	const struct dn_parts parts = sum_parts(c, piece, reduce_send(c, piece, ch->rank));
 
-	return c->be->sum_tree(c->coll.s.st, piece_n(c, piece), &parts, (float *)(void *)to_part(c, 0, piece_at(c, piece)),
+	return c->be->sum_tree(c->coll.s.st, piece_n(c, piece), &parts, (float *)(void *)c->now->to + piece_at(c, piece),
 			       c->now->acc);
 }
 
@@ -472,6 +473,8 @@ static int operation_new(struct channels *c, const struct operation *o, const ch
 {
 	struct operation *x;
 
+	if (!o->element)
+		return dn_fail(-EINVAL, "%s: no element type", label);
 	if (o->n < 0 || o->n > c->coll.s.most)
 		return dn_fail(-EINVAL, "%s: %lld elements, at most %lld", label, (long long)o->n, (long long)c->coll.s.most);
 	x = dn_alloc(sizeof(*x));
@@ -488,13 +491,14 @@ static int operation_new(struct channels *c, const struct operation *o, const ch
 static int prepare_gather(struct fsdp_coll *coll, const struct fsdp_gather *a, struct dn_task *out)
 {
 	struct channels *c = (struct channels *)coll;
-	size_t element = dn_type_bytes(coll->s.wire.gather);
+	size_t element = dn_type_bytes(a->type);
 	const struct operation o = {
 		.kind = direct(coll) ? &gather : &gather_host,
 		.from = a->shard,
 		.to = a->slot,
 		.n = a->n,
-		.piece = (int64_t)((direct(coll) ? FSDP_MESSAGE_MAX : coll->s.gather_piece_bytes) / element),
+		.piece = element ? (int64_t)((direct(coll) ? FSDP_MESSAGE_MAX : coll->s.gather_piece_bytes) / element) : 0,
+		.type = a->type,
 		.element = element,
 		.count = a->count,
 	};
@@ -505,19 +509,20 @@ static int prepare_gather(struct fsdp_coll *coll, const struct fsdp_gather *a, s
 static int prepare_reduce(struct fsdp_coll *coll, const struct fsdp_reduce *a, struct dn_task *out)
 {
 	struct channels *c = (struct channels *)coll;
-	size_t element = dn_type_bytes(coll->s.wire.reduce);
+	size_t element = dn_type_bytes(a->type);
 	const struct operation o = {
 		.kind = direct(coll) ? &reduce : &reduce_host,
 		.from = a->in,
 		.to = a->out,
 		.n = a->n,
-		.piece = (int64_t)(coll->s.piece_bytes / element),
+		.piece = element ? (int64_t)(coll->s.piece_bytes / element) : 0,
+		.type = a->type,
 		.element = element,
 		.acc = a->acc,
 		.count = a->count,
 	};
 
-	if (!coll->s.piece_bytes || coll->s.piece_bytes % element || coll->s.piece_bytes > FSDP_MESSAGE_MAX)
+	if (element && (!coll->s.piece_bytes || coll->s.piece_bytes % element || coll->s.piece_bytes > FSDP_MESSAGE_MAX))
 		return dn_fail(-EINVAL, "%s: pieces of %zu bytes, must be whole elements of %zu up to %u bytes", a->label,
 			       coll->s.piece_bytes, element, FSDP_MESSAGE_MAX);
 	return operation_new(c, &o, a->label, out);
@@ -526,22 +531,22 @@ static int prepare_reduce(struct fsdp_coll *coll, const struct fsdp_reduce *a, s
 static int prepare_exchange(struct fsdp_coll *coll, const struct fsdp_exchange *a, struct dn_task *out)
 {
 	struct channels *c = (struct channels *)coll;
-	size_t element = dn_type_bytes(coll->s.wire.reduce);
 	const struct operation o = {
 		.kind = direct(coll) ? &exchange : &exchange_host,
 		.from = a->mine,
 		.to = a->sum,
 		.n = a->n,
 		.piece = a->n,
-		.element = element,
+		.type = DN_F32,
+		.element = sizeof(float),
 		.then = a->then,
 		.arg = a->arg,
 		.count = a->count,
 	};
 
-	if (a->n > (int64_t)(FSDP_MESSAGE_MAX / element))
+	if (a->n > (int64_t)(FSDP_MESSAGE_MAX / sizeof(float)))
 		return dn_fail(-EINVAL, "%s: %lld elements, at most %lld", a->label, (long long)a->n,
-			       (long long)(FSDP_MESSAGE_MAX / element));
+			       (long long)(FSDP_MESSAGE_MAX / sizeof(float)));
 	return operation_new(c, &o, a->label, out);
 }
 
@@ -562,10 +567,10 @@ static void channels_close(struct fsdp_coll *coll)
 	dn_free(c);
 }
 
-/* A gather without staging sends all its messages at once. */
+/* A gather without staging sends all its messages at once; of floats there are most. */
 static int sets(const struct fsdp_coll_setup *s)
 {
-	int64_t message = (int64_t)(FSDP_MESSAGE_MAX / dn_type_bytes(s->wire.gather));
+	int64_t message = (int64_t)(FSDP_MESSAGE_MAX / sizeof(float));
 	int64_t n = s->host_access ? (s->most + message - 1) / message : 0;
 
 	return n > 2 ? (int)n : 2;
@@ -576,8 +581,6 @@ static int channels_open(struct fsdp_coll **out, const struct fsdp_coll_setup *s
 	struct channels *c;
 	int err = 0;
 
-	if (!dn_type_bytes(s->wire.gather) || !dn_type_bytes(s->wire.reduce))
-		return dn_fail(-EINVAL, "collectives: no element type for gathers or reductions");
 	c = dn_zalloc(sizeof(*c));
 	if (!c)
 		return -ENOMEM;
@@ -605,11 +608,9 @@ static int stage(size_t *out, size_t parts, size_t bytes)
 	return dn_mul_size(parts, dn_up(bytes, DN_ALIGN), out);
 }
 
-static size_t piece_of(int64_t n, enum dn_type t)
+static size_t piece_of(size_t bytes)
 {
-	size_t largest = FSDP_PIECE_BYTES / dn_type_bytes(t);
-
-	return ((size_t)n < largest ? (size_t)n : largest) * dn_type_bytes(t);
+	return bytes < FSDP_PIECE_BYTES ? bytes : FSDP_PIECE_BYTES;
 }
 
 /* Two sets of pieces: those that arrive now and those that arrive while they are summed, from every other rank. A sum has one,
@@ -618,14 +619,13 @@ static size_t piece_of(int64_t n, enum dn_type t)
 static int channels_memory(const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out)
 {
 	size_t peers = (size_t)n->size - 1, all = peers ? (size_t)n->size : 0, sum, host;
-	size_t element = dn_type_bytes(n->wire.reduce);
-	struct fsdp_coll_memory m = { .piece_bytes = piece_of(n->reduce, n->wire.reduce) };
+	struct fsdp_coll_memory m = { .piece_bytes = piece_of(n->reduce_bytes) };
 	int err = stage(&m.device, 2 * peers, m.piece_bytes);
 
 	if (!err)
-		err = stage(&sum, all, (size_t)n->exchange * element);
+		err = stage(&sum, all, n->exchange_bytes);
 	if (!err && !n->host_access) {
-		m.gather_piece_bytes = piece_of(n->gather, n->wire.gather);
+		m.gather_piece_bytes = piece_of(n->gather_bytes);
 		err = stage(&m.host, peers ? 2 * (peers + 1) : 0, m.gather_piece_bytes);
 		if (!err)
 			err = stage(&host, 4 * peers, m.piece_bytes);

@@ -22,8 +22,7 @@ struct fsdp_coll_setup {
 	struct fsdp_channel *ch; /* of the group; borrowed, as all below */
 	struct dn_device *dev;
 	struct dn_stream *st; /* where its operations run */
-	struct fsdp_wire wire;
-	bool host_access; /* the transport may touch device memory */
+	bool host_access;     /* the transport may touch device memory */
 	size_t piece_bytes, gather_piece_bytes;
 	int64_t most;			    /* elements of the longest operation */
 	void *device, *host;		    /* staging, as memory() has asked for it; NULL where it wanted nothing */
@@ -42,21 +41,24 @@ struct fsdp_gather { /* rank r's shard arrives at slot + r * n elements on every
 	const void *shard;
 	void *slot;
 	int64_t n;
+	enum dn_type type; /* of both */
 	struct fsdp_count *count;
 	const char *label;
 };
 
-/* out[0..n) = or += the sum over members q of q's in[rank * n ...), by the fixed tree over q; see in_place for an out within in */
+/* out[0..n), floats, = or += the sum over members q of q's in[rank * n ...), by the fixed tree over q; see in_place for an out
+ * within in */
 struct fsdp_reduce {
 	const void *in;
 	void *out;
 	int64_t n;
+	enum dn_type type; /* of in: f32, bf16 or f16 */
 	bool acc;
 	struct fsdp_count *count;
 	const char *label;
 };
 
-struct fsdp_exchange { /* sum[0..n) = the sum of every member's mine[0..n), by the fixed tree; sum may be mine */
+struct fsdp_exchange { /* sum[0..n) = the sum of every member's mine[0..n), floats, by the fixed tree; sum may be mine */
 	const void *mine;
 	void *sum;
 	int64_t n;
@@ -68,7 +70,7 @@ struct fsdp_exchange { /* sum[0..n) = the sum of every member's mine[0..n), by t
 
 struct fsdp_coll_ops {
 	const char *name;
-	bool in_place; /* without acc, out of a reduction may be in + rank * n: the part that nobody else reads */
+	bool in_place; /* of f32, without acc, out of a reduction may be in + rank * n: the part that nobody else reads */
 	/* memory of @s' kind of operation, from what the plan needs; pure */
 	int (*memory)(const struct fsdp_coll_needs *n, struct fsdp_coll_memory *out);
 	int (*open)(struct fsdp_coll **out, const struct fsdp_coll_setup *s);

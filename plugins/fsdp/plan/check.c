@@ -197,7 +197,7 @@ static int stats_accesses(struct check *c, const struct fsdp_op *op)
 static int reduce_accesses(struct check *c, const struct fsdp_op *op)
 {
 	bool in_place = c->p->calls[op->call].in_place;
-	int err = use(c, op, fsdp_place_grads(c->p, op->block), in_place);
+	int err = use(c, op, fsdp_place_grads(c->p, op->block), in_place || fsdp_call_narrow(&c->p->calls[op->call]));
 
 	if (!err)
 		err = use_staging(c, op);
@@ -206,7 +206,9 @@ static int reduce_accesses(struct check *c, const struct fsdp_op *op)
 
 static int combine_accesses(struct check *c, const struct fsdp_op *op)
 {
-	int err = c->p->calls[op->call].in_place ? 0 : use(c, op, fsdp_place_grads(c->p, op->block), false);
+	const struct fsdp_call *call = &c->p->calls[op->call];
+	bool narrow = fsdp_call_narrow(call);
+	int err = call->in_place && !narrow ? 0 : use(c, op, fsdp_place_grads(c->p, op->block), narrow);
 
 	if (!err)
 		err = use_staging(c, op);
@@ -215,13 +217,14 @@ static int combine_accesses(struct check *c, const struct fsdp_op *op)
 
 static int share_accesses(struct check *c, const struct fsdp_op *op)
 {
+	bool sums = c->p->calls[op->call].sums;
 	int err = use_staging(c, op);
 
-	return err ? err
-		   : use(c, op,
-			 c->p->calls[op->call].sums ? fsdp_place_part(c->p, op->block, DN_GRAD)
-						    : fsdp_place_learning(c->p, op->block),
-			 true);
+	if (!err)
+		err = use(c, op, sums ? fsdp_place_part(c->p, op->block, DN_GRAD) : fsdp_place_front(c->p, op->block), true);
+	if (!err && !sums && c->p->blocks[op->block].master_offset >= 0)
+		err = use(c, op, fsdp_place_part(c->p, op->block, DN_VALUE), false);
+	return err;
 }
 
 static int gather_accesses(struct check *c, const struct fsdp_op *op)
@@ -245,7 +248,7 @@ static int update_accesses(struct check *c, const struct fsdp_op *op)
 	int err = use(c, op, fsdp_place_part(c->p, op->block, DN_GRAD), false);
 
 	if (!err)
-		err = use(c, op, fsdp_place_learning(c->p, op->block), true);
+		err = use(c, op, fsdp_place_updated(c->p, op->block), true);
 	for (int k = 0; k < c->p->n_states && !err; k++)
 		err = use(c, op, fsdp_place_part(c->p, op->block, (enum dn_part)(DN_STATE0 + k)), true);
 	return err ? err : use(c, op, fsdp_place_part(c->p, op->block, DN_EMA), true);

@@ -168,6 +168,11 @@ static int lay_tensors(struct fsdp_plan *p, const struct dn_net *net, struct fsd
 	b->shard = b->padded / b->shards.size;
 	b->shard_learning = b->learning / b->shards.size;
 	b->part = b->cut_states ? b->shard_learning / b->replicas.size : b->shard_learning;
+	/* What the copies tell each other of new values is rounded, on all of them: the values as they are stand by themselves. */
+	if (b->cut_states && b->learns && b->wire != DN_F32) {
+		b->master_offset = p->n_masters;
+		p->n_masters += b->part;
+	}
 	/* the sum over the copies is made in place, of parts of a shard, when they all want it or it is made once a step */
 	b->sum = b->cut_states && !plan_combines_last(p, b) ? b->part : b->shard_learning;
 	return 0;
@@ -179,7 +184,7 @@ static void begin_block(struct fsdp_plan *p, struct fsdp_block *b)
 	b->first_gap = p->n_gaps;
 	b->grad_offset = -1;
 	b->slot = b->grad_slot = -1;
-	b->kept_offset = -1;
+	b->kept_offset = b->master_offset = -1;
 	b->first_buffer = p->n_buffers;
 }
 
@@ -222,13 +227,13 @@ static int lay_block(struct fsdp_plan *p, const struct dn_net *net, int i)
 	return lay_tensors(p, net, b);
 }
 
-/* Values are whole, gradients and states are cut over all ranks, and all of them are reduced at once. */
+/* Values are whole and never rounded, gradients and states are cut over all ranks, and all of them are reduced at once. */
 static int lay_common(struct fsdp_plan *p, const struct dn_net *net)
 {
 	const int common = p->n_blocks;
 	struct fsdp_block *b = &p->blocks[common];
 
-	*b = (struct fsdp_block){ .name = "/common", .last = -1, .strategy = FSDP_OPT };
+	*b = (struct fsdp_block){ .name = "/common", .last = -1, .strategy = FSDP_OPT, .wire = DN_F32 };
 	fsdp_strategy_cut(&p->grid, b);
 	begin_block(p, b);
 	for (int i = 0; i < p->n_blocks; i++) {
@@ -301,13 +306,11 @@ static void find_stats(struct fsdp_plan *p, const struct dn_net *net)
 /* In memory one after the other: shards of values, sums and parts of what learns. */
 static void lay_shards(struct fsdp_plan *p)
 {
-	int64_t at = 0;
-
 	for (int i = 0; i < p->n_blocks; i++) {
 		struct fsdp_block *b = &p->blocks[i];
 
-		b->shard_offset = at;
-		at += b->shard;
+		b->shard_offset = p->n_shards;
+		p->n_shards += b->shard;
 		if (!b->learns)
 			continue;
 		b->grad_offset = p->n_grads;
@@ -374,7 +377,7 @@ static int assign_grad_slots(struct fsdp_plan *p)
 	if (plan_sums_whole(p)) { /* every block's gradient stays in its slot from one microbatch to the next */
 		if (given && given < n)
 			return dn_fail(-EINVAL,
-				       "plan: grad_slots is %d, but accumulate=%s wants one for each of the %d blocks that learn",
+				       "plan: grad_slots=%d, but accumulate=%s wants one for each of the %d blocks that learn",
 				       given, fsdp_name_of(&fsdp_accumulates, p->opt.accumulate), n);
 		p->opt.grad_slots = p->n_grad_slots = n;
 	}
@@ -438,24 +441,26 @@ static int lane_of(struct fsdp_plan *p, enum fsdp_queue queue, const struct fsdp
 		p->lanes[p->n_lanes++] = (struct fsdp_lane){
 			.queue = queue,
 			.group = g,
-			.needs = { .size = g.size, .wire = p->opt.wire, .host_access = p->facts.host_access },
+			.needs = { .size = g.size, .host_access = p->facts.host_access },
 		};
 	return i;
 }
 
 static int add_call(struct fsdp_plan *p, struct fsdp_call c, enum fsdp_queue queue, const struct fsdp_group *group)
 {
-	bool gather = c.kind == FSDP_GATHER || c.kind == FSDP_SHARE;
-	enum dn_type type = gather && !c.sums ? p->opt.wire.gather : p->opt.wire.reduce;
+	const bool gather = c.kind == FSDP_GATHER || c.kind == FSDP_SHARE,
+		   reduce = c.kind == FSDP_REDUCE || c.kind == FSDP_COMBINE;
 	struct fsdp_coll_needs *needs;
-	int64_t *longest;
+	size_t *longest, bytes;
 
 	c.lane = lane_of(p, queue, group);
+	c.type = gather && !c.sums ? p->blocks[c.block].wire : reduce ? p->opt.wire.reduce : DN_F32;
+	bytes = (size_t)c.n * dn_type_bytes(c.type);
 	needs = &p->lanes[c.lane].needs;
-	c.sent_bytes = (uint64_t)(needs->size - 1) * (uint64_t)c.n * dn_type_bytes(type);
-	longest = gather ? &needs->gather : c.kind == FSDP_REDUCE || c.kind == FSDP_COMBINE ? &needs->reduce : &needs->exchange;
-	if (*longest < c.n)
-		*longest = c.n;
+	c.sent_bytes = (uint64_t)(needs->size - 1) * bytes;
+	longest = gather ? &needs->gather_bytes : reduce ? &needs->reduce_bytes : &needs->exchange_bytes;
+	if (*longest < bytes)
+		*longest = bytes;
 	p->calls[p->n_calls] = c;
 	return p->n_calls++;
 }

@@ -21,13 +21,30 @@ struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bo
 	return x;
 }
 
-/* where collectives begin: shards of values, gradients; sums that are combined in place or shared; parts that stay after forward */
+/* Where a collective begins: shards of values, and parts that stay after forward; what is gathered in 16 bits stands in its slot
+ * before; gradients, and sums that are combined in place, but as numbers of 16 bits in their slot; what is shared. */
+static bool begins_in(const struct fsdp_call *c, enum dn_region r)
+{
+	switch (c->kind) {
+	case FSDP_GATHER:
+		return r == (fsdp_call_narrow(c) || c->kept ? DN_MEM_PARAM_SLOTS : DN_MEM_PARAMS);
+	case FSDP_SHARE:
+		return r == (c->sums ? DN_MEM_GRADS : DN_MEM_PARAMS);
+	case FSDP_COMBINE:
+		return r == (c->in_place && !fsdp_call_narrow(c) ? DN_MEM_GRADS : DN_MEM_GRAD_SLOTS);
+	case FSDP_REDUCE:
+		return r == DN_MEM_GRAD_SLOTS;
+	default:
+		return false;
+	}
+}
+
 bool fsdp_place_shared(const struct fsdp_plan *p, enum dn_region r)
 {
-	bool begins = r == DN_MEM_PARAMS || r == DN_MEM_GRAD_SLOTS || (r == DN_MEM_PARAM_SLOTS && p->n_kept);
+	bool begins = false;
 
-	for (int i = 0; i < p->n_calls && r == DN_MEM_GRADS; i++)
-		begins |= p->calls[i].sums || (p->calls[i].kind == FSDP_COMBINE && p->calls[i].in_place);
+	for (int i = 0; i < p->n_calls; i++)
+		begins |= begins_in(&p->calls[i], r);
 	return begins && fsdp_plan_windows(p) && fsdp_place_all(p, r, false).bytes;
 }
 
@@ -39,13 +56,19 @@ bool fsdp_plan_windows(const struct fsdp_plan *p)
 	return false;
 }
 
+struct fsdp_place fsdp_place_shard(const struct fsdp_plan *p, int block)
+{
+	return place(DN_MEM_PARAMS, p->blocks[block].shard_offset, p->blocks[block].shard);
+}
+
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part)
 {
 	const struct fsdp_block *b = &p->blocks[block];
 	int state = (int)part - DN_STATE0;
 
 	if (part == DN_VALUE)
-		return place(DN_MEM_PARAMS, b->shard_offset, b->shard);
+		return b->master_offset < 0 ? fsdp_place_shard(p, block)
+					    : place(DN_MEM_PARAMS, p->n_shards + b->master_offset, b->part);
 	if (!b->learns)
 		return nothing;
 	if (part == DN_GRAD)
@@ -57,15 +80,20 @@ struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_
 	return place(DN_MEM_OPTIMIZER, state * p->n_parts + b->state_offset, b->part); /* a plane for each state */
 }
 
-struct fsdp_place fsdp_place_learning(const struct fsdp_plan *p, int block)
+struct fsdp_place fsdp_place_front(const struct fsdp_plan *p, int block)
 {
-	return fsdp_place_in_block(fsdp_place_part(p, block, DN_VALUE), 0, p->blocks[block].shard_learning);
+	return fsdp_place_in_block(fsdp_place_shard(p, block), 0, p->blocks[block].shard_learning);
+}
+
+struct fsdp_place fsdp_place_updated(const struct fsdp_plan *p, int block)
+{
+	return p->blocks[block].master_offset < 0 ? fsdp_place_front(p, block) : fsdp_place_part(p, block, DN_VALUE);
 }
 
 struct fsdp_place fsdp_place_call(const struct fsdp_plan *p, int call, bool slot)
 {
 	const struct fsdp_call *c = &p->calls[call];
-	struct fsdp_place x = c->kept ? fsdp_place_kept(p, c->block) : fsdp_place_part(p, c->block, DN_VALUE);
+	struct fsdp_place x = c->kept ? fsdp_place_kept(p, c->block) : fsdp_place_shard(p, c->block);
 
 	if (!slot)
 		return fsdp_place_in_block(x, c->from, c->n);
@@ -77,7 +105,7 @@ struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block)
 	const struct fsdp_block *b = &p->blocks[block];
 
 	if (b->whole)
-		return fsdp_place_part(p, block, DN_VALUE);
+		return fsdp_place_shard(p, block);
 	return b->slot < 0 ? nothing : place(DN_MEM_PARAM_SLOTS, p->slots[b->slot].offset, b->padded);
 }
 
@@ -86,6 +114,27 @@ struct fsdp_place fsdp_place_grads(const struct fsdp_plan *p, int block)
 	const struct fsdp_block *b = &p->blocks[block];
 
 	return b->grad_slot < 0 ? nothing : place(DN_MEM_GRAD_SLOTS, p->grad_slots[b->grad_slot].offset, b->learning);
+}
+
+struct fsdp_place fsdp_place_reduced(const struct fsdp_plan *p, int block, int rank)
+{
+	const struct fsdp_block *b = &p->blocks[block];
+	int64_t from = p->opt.wire.reduce == DN_F32 ? fsdp_group_rank(&b->shards, rank) * b->shard_learning : b->learning / 2;
+
+	return fsdp_place_in_block(fsdp_place_grads(p, block), from, b->shard_learning);
+}
+
+/* They begin where the floats did, except for sums at rest: those stay as they are, and the slot is free. */
+struct fsdp_place fsdp_place_packed(const struct fsdp_plan *p, int i, int rank)
+{
+	const struct fsdp_call *c = &p->calls[i];
+	struct fsdp_place x =
+		c->kind == FSDP_COMBINE && !c->in_place ? fsdp_place_reduced(p, c->block, rank) : fsdp_place_grads(p, c->block);
+
+	if (!fsdp_call_narrow(c))
+		return nothing;
+	x.bytes = (size_t)(p->lanes[c->lane].group.size * c->n) * dn_type_bytes(c->type);
+	return x;
 }
 
 struct fsdp_place fsdp_place_kept(const struct fsdp_plan *p, int block)

@@ -49,11 +49,20 @@ int fsdp_plan_block(const struct fsdp_plan *p, const struct dn_param *param)
 	return t < 0 ? p->buffers[~t].block : p->tensors[t].block;
 }
 
+/* what is frozen beside what learns has no part of its own */
+static bool tensor_cut(const struct fsdp_plan *p, int t, enum dn_part part)
+{
+	const struct fsdp_tensor *x = &p->tensors[t];
+	const struct fsdp_block *b = &p->blocks[x->block];
+
+	return plan_cut(b, part) && x->offset < b->learning;
+}
+
 void fsdp_plan_tensor(const struct fsdp_plan *p, int t, enum dn_part part, int rank, int64_t *at, int64_t *n, int64_t *from)
 {
 	const struct fsdp_tensor *x = &p->tensors[t];
 	const struct fsdp_block *b = &p->blocks[x->block];
-	bool cut = part != DN_VALUE && b->cut_states, still = x->offset >= b->learning;
+	bool still = x->offset >= b->learning, cut = tensor_cut(p, t, part);
 	int64_t shard = still ? b->shard - b->shard_learning : b->shard_learning;
 	/* what the rank owns, in the block's flat buffer */
 	int64_t place = (still ? b->learning : 0) + fsdp_group_rank(&b->shards, rank) * shard;
@@ -76,11 +85,11 @@ void fsdp_plan_tensor(const struct fsdp_plan *p, int t, enum dn_part part, int r
 		*from += fsdp_group_rank(&b->replicas, rank) * b->part;
 }
 
-bool fsdp_plan_first(const struct fsdp_plan *p, int block, enum dn_part part, int rank)
+bool fsdp_plan_first(const struct fsdp_plan *p, int t, enum dn_part part, int rank)
 {
-	const struct fsdp_block *b = &p->blocks[block];
+	const struct fsdp_block *b = &p->blocks[p->tensors[t].block];
 
-	return (part != DN_VALUE && b->cut_states) || fsdp_group_rank(&b->replicas, rank) == 0;
+	return tensor_cut(p, t, part) || fsdp_group_rank(&b->replicas, rank) == 0;
 }
 
 bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank)
@@ -90,7 +99,16 @@ bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, e
 
 	if (param->role == DN_BUFFER)
 		return rank == 0;
-	return (part != DN_VALUE && b->cut_states) || fsdp_group_rank(&b->replicas, rank) == block % b->replicas.size;
+	return tensor_cut(p, p->tensor_of_param[param->index], part) ||
+	       fsdp_group_rank(&b->replicas, rank) == block % b->replicas.size;
+}
+
+enum dn_type fsdp_plan_wire(const struct fsdp_plan *p)
+{
+	for (int i = 0; i < p->n_calls; i++)
+		if (fsdp_call_gathers(&p->calls[i]) && fsdp_call_narrow(&p->calls[i]))
+			return p->calls[i].type;
+	return DN_F32;
 }
 
 /* --- bytes --- */
@@ -155,6 +173,9 @@ static int regions(struct fsdp_plan *p, const struct dn_net *net)
 	for (int i = 0; i < p->n_blocks && !err; i++)
 		for (int part = DN_VALUE; part < DN_PARTS && !err; part++)
 			err = place_bytes(p, fsdp_place_part(p, i, (enum dn_part)part));
+	for (int i = 0; i < p->n_blocks && !err; i++)
+		if (p->blocks[i].master_offset >= 0) /* beside what the copies have told each other */
+			err = place_bytes(p, fsdp_place_shard(p, i));
 	if (!err)
 		err = slot_bytes(&bytes[DN_MEM_PARAM_SLOTS], p->slots, p->n_slots);
 	if (!err)
@@ -224,11 +245,12 @@ static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct
 		err = dn_buf_printf(
 			t,
 			"block %s %d-%d %s of %d %d padded %lld learning %lld shard %lld at %lld sum %lld at %lld part %lld at %lld slot "
-			"%d %d kept %lld of %d\n",
+			"%d %d kept %lld of %d master %lld\n",
 			b->name, b->first, b->last, fsdp_name_of(&fsdp_strategies, (int)b->strategy), b->shards.size,
 			b->replicas.size, (long long)b->padded, (long long)b->learning, (long long)b->shard,
 			(long long)b->shard_offset, (long long)b->sum, (long long)b->grad_offset, (long long)b->part,
-			(long long)b->state_offset, b->slot, b->grad_slot, (long long)b->kept_offset, b->keeps);
+			(long long)b->state_offset, b->slot, b->grad_slot, (long long)b->kept_offset, b->keeps,
+			(long long)b->master_offset);
 		if (!err && b->recompute)
 			err = dn_buf_printf(t, "recomputed in backward\n");
 		if (!err && b->n_common)
@@ -266,9 +288,9 @@ static int hash_calls(struct dn_buf *t, const struct fsdp_plan *p)
 	for (int i = 0; i < p->n_calls && !err; i++) {
 		const struct fsdp_call *c = &p->calls[i];
 
-		err = dn_buf_printf(t, "call %d %d %d %d%d%d%d %lld %lld %lld %llu\n", c->kind, c->lane, c->block, c->acc,
-				    c->in_place, c->kept, c->sums, (long long)c->from, (long long)c->to, (long long)c->n,
-				    (unsigned long long)c->sent_bytes);
+		err = dn_buf_printf(t, "call %d %d %d %d%d%d%d %s %lld %lld %lld %llu\n", c->kind, c->lane, c->block, c->acc,
+				    c->in_place, c->kept, c->sums, dn_type_name(c->type), (long long)c->from, (long long)c->to,
+				    (long long)c->n, (unsigned long long)c->sent_bytes);
 	}
 	return err;
 }
@@ -313,6 +335,11 @@ static int hash(struct fsdp_plan *p, const struct dn_net *net)
 
 /* --- build --- */
 
+static bool wire_type(enum dn_type t)
+{
+	return t == DN_F32 || t == DN_BF16 || t == DN_F16;
+}
+
 static int check_arguments(const struct dn_net *net, const struct fsdp_options *o, int world, struct fsdp_grid *g)
 {
 	int err = fsdp_grid_init(g, world, 0);
@@ -321,12 +348,12 @@ static int check_arguments(const struct dn_net *net, const struct fsdp_options *
 		return err;
 	if (net->opt.world != world)
 		return dn_fail(-EINVAL, "plan: for %d ranks, but the net was built for %d", world, net->opt.world);
-	if (!dn_type_bytes(o->wire.gather) || !dn_type_bytes(o->wire.reduce))
+	if (!wire_type(o->wire.gather) || !wire_type(o->wire.reduce))
 		return dn_fail(-EINVAL, "plan: no element type for gathers or reductions");
 	if (o->limit < 1 || o->grad_slots < 0)
 		return dn_fail(-EINVAL, "plan: limit is %d and grad_slots %d, both must be at least 1", o->limit, o->grad_slots);
 	if (o->stay < 0)
-		return dn_fail(-EINVAL, "plan: of one part in %d nothing can stay", o->stay);
+		return dn_fail(-EINVAL, "plan: release=%d: of one part in so many nothing can stay", o->stay);
 	if (o->depth < 0 || o->depth > o->limit - 1)
 		return dn_fail(-EINVAL, "plan: depth is %d, must be from 0 to limit - 1 = %d", o->depth, o->limit - 1);
 	return 0;

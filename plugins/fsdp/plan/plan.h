@@ -148,10 +148,12 @@ struct fsdp_block {
 	int64_t shard_offset;	     /* of this block's shard among all (elements; the same on all ranks) */
 	int64_t grad_offset;	     /* of its sum among those of blocks that learn; -1 when nothing in it learns */
 	int64_t state_offset;	     /* of its part among them, in each plane of states */
+	int64_t master_offset;	     /* of its part of the values, where that stands by itself behind all shards; else -1 */
 	int64_t kept_offset;	     /* of the part that stays after forward, -1 = none does; in its region behind the slots */
 	int keeps;		     /* s' > 1: one in s' stays then */
 	bool whole;		     /* values are not cut: they lie at rest as they are used, and are never gathered */
 	bool cut_states;	     /* over replicas, too */
+	enum dn_type wire;	     /* of its values on their way */
 	bool gathered;		     /* has trained params, cut: gathered before forward */
 	bool learns;		     /* has a gradient: reduced and updated */
 	bool stays;		     /* not released after forward for its own sake: the slot is its alone */
@@ -211,6 +213,7 @@ struct fsdp_call {
 	bool kept;	     /* gather: of the parts that stayed */
 	bool sums;	     /* share: of gradients, not of values */
 	int64_t from, to;    /* gather: elements before it in the shard, and in the slot */
+	enum dn_type type;   /* of elements on their way */
 	int64_t n;	     /* elements: of a rank's part, or of the vector that is summed */
 	uint64_t sent_bytes; /* by each rank */
 };
@@ -219,6 +222,10 @@ struct fsdp_call {
 static inline bool fsdp_call_gathers(const struct fsdp_call *c)
 {
 	return c->kind == FSDP_GATHER || (c->kind == FSDP_SHARE && !c->sums);
+}
+static inline bool fsdp_call_narrow(const struct fsdp_call *c) /* numbers of 16 bits */
+{
+	return c->type != DN_F32;
 }
 static inline bool fsdp_call_reduces(const struct fsdp_call *c)
 {
@@ -287,7 +294,9 @@ struct fsdp_plan {
 	bool looks; /* at gradients */
 	bool early; /* updates: a block's as soon as compute knows that its gradients are there */
 	int n_states;
-	bool ema;	     /* beside the states */
+	bool ema;	  /* beside the states */
+	int64_t n_shards; /* elements of all shards of values; masters lie behind */
+	int64_t n_masters;
 	int64_t n_grads;     /* elements of the sums of all blocks that learn, */
 	int64_t n_parts;     /* of what a rank updates of them */
 	int64_t n_slots_end; /* elements of all slots; parts that stay lie behind */
@@ -354,11 +363,14 @@ int fsdp_plan_block(const struct fsdp_plan *p, const struct dn_param *param);
 /** fsdp_plan_tensor() - what @rank (of the world) owns of @part of tensor @t: elements [*at, *at + *n) of the tensor, which lie
  * *from elements behind the beginning of fsdp_place_part(); *n 0 = nothing */
 void fsdp_plan_tensor(const struct fsdp_plan *p, int t, enum dn_part part, int rank, int64_t *at, int64_t *n, int64_t *from);
-/** fsdp_plan_first() - is @rank the first of the ranks that own the same of @block's @part? */
-bool fsdp_plan_first(const struct fsdp_plan *p, int block, enum dn_part part, int rank);
+/** fsdp_plan_first() - is @rank the first of the ranks that own the same of tensor @t's @part? */
+bool fsdp_plan_first(const struct fsdp_plan *p, int t, enum dn_part part, int rank);
 /** fsdp_plan_writes() - does @rank write its elements of @p's @part into a checkpoint? Of the ranks that own the same, one does;
  * which one changes from block to block. */
 bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank);
+
+/** fsdp_plan_wire() - the type of 16 bits that values travel as, of the first block whose do; f32 when none do */
+enum dn_type fsdp_plan_wire(const struct fsdp_plan *p);
 
 /* strategy.c */
 /** fsdp_block_rules() - give the [block] sections of @net's cfg the keys that they have for this plugin */
@@ -383,16 +395,25 @@ struct fsdp_place fsdp_place_all(const struct fsdp_plan *p, enum dn_region r, bo
 bool fsdp_plan_windows(const struct fsdp_plan *p);
 /** fsdp_place_shared() - other ranks read it: it lies in this rank's window */
 bool fsdp_place_shared(const struct fsdp_plan *p, enum dn_region r);
-/** fsdp_place_part() - of @block at rest: its shard of values, gradient sums, states; nothing when the block has no such part */
+/** fsdp_place_part() - of @block at rest: this rank's part of values, gradient sums, states; nothing when the block has no such
+ * part. Of values it is the shard, or the master: what a rank updates of a shard whose other elements came rounded from others. */
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part);
-/** fsdp_place_learning() - of @block's shard of values, those that learn */
-struct fsdp_place fsdp_place_learning(const struct fsdp_plan *p, int block);
+/** fsdp_place_shard() - of @block's values: where gathers begin, or the whole block where that is not cut; _front(): what of it
+ * learns; _updated(): what an update writes of that, here or in the master */
+struct fsdp_place fsdp_place_shard(const struct fsdp_plan *p, int block);
+struct fsdp_place fsdp_place_front(const struct fsdp_plan *p, int block);
+struct fsdp_place fsdp_place_updated(const struct fsdp_plan *p, int block);
 /** fsdp_place_call() - what plan->calls[@call], a gather of values, takes from this rank's memory; @slot: what it fills */
 struct fsdp_place fsdp_place_call(const struct fsdp_plan *p, int call, bool slot);
 /** fsdp_place_values(), fsdp_place_grads() - all of @block: in its slot, or at rest where values are whole; the microbatch's
  * gradients in their slot */
 struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block);
 struct fsdp_place fsdp_place_grads(const struct fsdp_plan *p, int block);
+/** fsdp_place_reduced() - what the reduction over a copy's shards leaves in @block's gradient slot for the combination over the
+ * copies: this rank's shard in its place, or in the slot's second half, when the first holds what travels */
+struct fsdp_place fsdp_place_reduced(const struct fsdp_plan *p, int block, int rank);
+/** fsdp_place_packed() - the gradients of call @i on their way, as numbers of 16 bits; nothing when they travel as floats */
+struct fsdp_place fsdp_place_packed(const struct fsdp_plan *p, int i, int rank);
 /** fsdp_place_kept() - the part of @block's values that stays after forward */
 struct fsdp_place fsdp_place_kept(const struct fsdp_plan *p, int block);
 /** fsdp_place_in_block() - elements [offset, offset + n) of a block's buffer at @block */

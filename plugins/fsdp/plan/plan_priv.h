@@ -40,6 +40,12 @@ static inline bool plan_backward_reads(const struct fsdp_block *b)
 	return b->resident || b->backward_gather;
 }
 
+/* is @part cut over replicas as well? */
+static inline bool plan_cut(const struct fsdp_block *b, enum dn_part part)
+{
+	return part == DN_VALUE ? b->master_offset >= 0 : b->cut_states;
+}
+
 /* do gradients stay whole in their slots until the last microbatch? */
 static inline bool plan_sums_whole(const struct fsdp_plan *p)
 {

@@ -86,7 +86,7 @@ static void json_blocks(struct json *j, const struct fsdp_plan *p)
 
 		put_text(j, i ? ",{\"name\":" : "{\"name\":", b->name);
 		put(j, ",\"first\":%d,\"last\":%d,\"params\":%" PRId64, b->first, b->last, b->params);
-		put_u64(j, ",\"shard_bytes\":", fsdp_place_part(p, i, DN_VALUE).bytes);
+		put_u64(j, ",\"shard_bytes\":", fsdp_place_shard(p, i).bytes);
 		put_u64(j, ",\"gathered_bytes\":", fsdp_place_values(p, i).bytes);
 		put(j, ",\"common_tensors\":%d", b->n_common);
 		put_u64(j, ",\"learning_bytes\":", (uint64_t)b->learning * sizeof(float));
@@ -96,6 +96,8 @@ static void json_blocks(struct json *j, const struct fsdp_plan *p)
 		    fsdp_name_of(&fsdp_strategies, (int)b->strategy), b->replicas.size, b->shards.size);
 		put_u64(j, ",\"sum_bytes\":", fsdp_place_part(p, i, DN_GRAD).bytes);
 		put_u64(j, ",\"state_bytes\":", fsdp_place_part(p, i, DN_STATE0).bytes);
+		put_u64(j, ",\"master_bytes\":", b->master_offset < 0 ? 0 : fsdp_place_part(p, i, DN_VALUE).bytes);
+		put(j, ",\"wire\":\"%s\"", fsdp_name_of(&fsdp_wire_types, (int)b->wire));
 		put_u64(j, ",\"kept_bytes\":", fsdp_place_kept(p, i).bytes);
 		put(j, ",\"slot\":%d,\"grad_slot\":%d", b->slot, b->grad_slot);
 		put(j, ",\"recompute\":%s", b->recompute ? "true" : "false");
@@ -166,11 +168,11 @@ static void json_collectives(struct json *j, const struct fsdp_plan *p)
 		    : c->kind == FSDP_STATS ? "statistics"
 					    : "layers",
 		    fsdp_queue_name(p->lanes[c->lane].queue));
-		put(j, ",\"group\":\"%s\",\"ranks\":%d,\"stride\":%d,\"adds\":%s,\"elements\":%" PRId64,
+		put(j, ",\"group\":\"%s\",\"ranks\":%d,\"stride\":%d,\"adds\":%s,\"type\":\"%s\",\"elements\":%" PRId64,
 		    g->size == p->grid.world ? "world"
 		    : g->stride == 1	     ? "shards"
 					     : "replicas",
-		    g->size, g->stride, c->acc ? "true" : "false", c->n);
+		    g->size, g->stride, c->acc ? "true" : "false", fsdp_name_of(&fsdp_wire_types, (int)c->type), c->n);
 		put_u64(j, ",\"sent_bytes\":", c->sent_bytes);
 		put(j, "}");
 	}
@@ -283,7 +285,7 @@ static void print_blocks(const struct fsdp_plan *p, FILE *out)
 		if (b->grad_slot >= 0)
 			snprintf(grad, sizeof(grad), "%d", b->grad_slot);
 		fprintf(out, "%-*s  %9s  %12" PRId64 "  %12s  %12s  %10s  %6.2f  %4s  %4s  %s\n", width, b->name, layers,
-			b->params, human(fsdp_place_values(p, i).bytes).s, human(fsdp_place_part(p, i, DN_VALUE).bytes).s,
+			b->params, human(fsdp_place_values(p, i).bytes).s, human(fsdp_place_shard(p, i).bytes).s,
 			human(padding_bytes(p, i)).s, padding_ratio(p, i), slot, grad,
 			i == p->common			 ? "whole, of all blocks"
 			: !b->in_backward		 ? "none"
@@ -299,6 +301,27 @@ static void print_blocks(const struct fsdp_plan *p, FILE *out)
 			fprintf(out, "%s %s", n++ ? "," : "recomputed in backward:", p->blocks[i].name);
 	if (n)
 		fputc('\n', out);
+}
+
+/* what travels in 16 bits, and what that costs */
+static void print_wire(const struct fsdp_plan *p, FILE *out)
+{
+	const enum dn_type values = fsdp_plan_wire(p), sums = p->opt.wire.reduce;
+	bool twice = false;
+
+	for (int i = 0; i < p->n_blocks; i++)
+		twice |= p->blocks[i].combine_call[0] >= 0;
+	if (values == DN_BF16)
+		fprintf(out, "values travel as bf16: error of each at most 2^-8 of it\n");
+	else if (values == DN_F16)
+		fprintf(out, "values travel as fp16: error of each at most 2^-11 of it + 2^-25\n");
+	else if (p->opt.wire.gather != DN_F32)
+		fprintf(out, "wire=%s has no effect: no values travel\n",
+			fsdp_name_of(&fsdp_wire_types, (int)p->opt.wire.gather));
+	if (sums != DN_F32)
+		fprintf(out, "gradients travel as %s: error of a sum at most %s%s of the sum of |g| over ranks%s\n",
+			fsdp_name_of(&fsdp_reduce_types, (int)sums), twice ? "2 * " : "", sums == DN_BF16 ? "2^-8" : "2^-11",
+			sums == DN_BF16 ? "" : " + 2^-25 for each");
 }
 
 static void print_row(FILE *out, const char *name, uint64_t planned, uint64_t replicated)
@@ -351,6 +374,7 @@ int fsdp_plan_print(const struct fsdp_plan *p, const struct dn_net *net, FILE *o
 		net->subdivisions, net->local_batch);
 	fprintf(out, "backend %s, library %s, %d threads, alignment %zu bytes\n", p->facts.backend, p->facts.library,
 		p->facts.threads, p->facts.align_bytes);
+	print_wire(p, out);
 	print_blocks(p, out);
 	fsdp_plan_print_regions(p, out);
 	fprintf(out, "\n%-12s  %16s  %12s  %6s\n", "traffic", "bytes a step", "", "calls");

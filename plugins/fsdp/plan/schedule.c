@@ -437,7 +437,7 @@ static int reduce_block(struct walk *w, int i, int last_writer)
 		op.call = b->combine_call[op.acc];
 		wait = event(w, FSDP_REDUCE, i); /* the shard's sum is there */
 		err = emit(w, &op, &wait, 1, NULL, 0);
-		if (in_place)
+		if (in_place || fsdp_call_narrow(&w->p->calls[op.call])) /* it reads or writes the slot */
 			w->freed_by[b->grad_slot] = op.records;
 	}
 	if (!err && w->last && b->share_call >= 0 && !b->cut_states) {

@@ -60,14 +60,13 @@ int fsdp_strategy_grid(const struct fsdp_options *o, int world, struct fsdp_grid
 		return dn_fail(-EINVAL, "plan: shard=%d does not divide a world of %d ranks; what does: %s", o->shards, world,
 			       fit);
 	if (shards >= world || world % shards)
-		return dn_fail(
-			-EINVAL,
-			"plan: strategy %s of %d ranks wants fewer of them to share a copy, shard is %d (%s); what fits: %s",
-			fsdp_name_of(&fsdp_strategies, o->strategy), world, shards,
-			o->shards	   ? "as given"
-			: o->ranks_on_host ? "the ranks of a host"
-					   : "all, as none is given",
-			fit);
+		return dn_fail(-EINVAL,
+			       "plan: strategy=%s of %d ranks wants fewer of them to share a copy, shard=%d (%s); what fits: %s",
+			       fsdp_name_of(&fsdp_strategies, o->strategy), world, shards,
+			       o->shards	  ? "as given"
+			       : o->ranks_on_host ? "the ranks of a host"
+						  : "all, as none is given",
+			       fit);
 	return fsdp_grid_init(out, world, shards);
 }
 
@@ -108,6 +107,11 @@ static const struct dn_key_rule fsdp_block_keys[] = {
 	  .min = 0,
 	  .max = 1,
 	  .help = "1: its params stay whole on every rank, and so do their gradients and state; as strategy=replicate",
+	  .resume = DN_RESUME_ANY },
+	{ .key = "wire",
+	  .kind = DN_KEY_TEXT,
+	  .otherwise = "that of [fsdp]",
+	  .help = "element type of the block's values on their way, see [fsdp]",
 	  .resume = DN_RESUME_ANY },
 	{ .key = NULL },
 };
@@ -160,7 +164,7 @@ static int ignored_key(struct dn_section *s, int *strategy, bool given)
 static int block_keys(struct fsdp_block *b, struct dn_section *s, int *stay, char where[static 600])
 {
 	const char *value = own_key(s, "strategy", where, 600);
-	int strategy = (int)b->strategy, err = 0;
+	int strategy = (int)b->strategy, wire = (int)b->wire, err = 0;
 
 	if (value)
 		err = fsdp_name_find(&fsdp_strategies, value, where, &strategy);
@@ -169,6 +173,10 @@ static int block_keys(struct fsdp_block *b, struct dn_section *s, int *stay, cha
 	if (!err && s && dn_section_find(s, "persistent"))
 		err = dn_key_int_or(s, "persistent", 0, &b->persistent);
 	b->strategy = (enum fsdp_strategy)strategy;
+	value = err ? NULL : own_key(s, "wire", where, 600);
+	if (value)
+		err = fsdp_name_find(&fsdp_wire_types, value, where, &wire);
+	b->wire = (enum dn_type)wire;
 	snprintf(where, 600, "release");
 	value = err ? NULL : own_key(s, "release", where, 600);
 	return value ? fsdp_release_parse(value, where, stay) : err;
@@ -202,6 +210,7 @@ int plan_strategies(struct fsdp_plan *p, const struct dn_net *net)
 	for (int i = 0; i < p->n_blocks && !err; i++) {
 		p->blocks[i].strategy = p->opt.strategy;
 		p->blocks[i].persistent = p->opt.persistent;
+		p->blocks[i].wire = p->opt.wire.gather;
 		stay[i] = p->opt.stay;
 		err = block_keys(&p->blocks[i], net->blocks[i].section, &stay[i], where);
 	}

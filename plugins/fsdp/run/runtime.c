@@ -506,6 +506,31 @@ static int begin_pass(struct fsdp_runtime *rt)
 	return 0;
 }
 
+void fsdp_runtime_written(struct fsdp_runtime *rt)
+{
+	rt->stale = true;
+}
+
+/* What stands behind updates, where no update was: nothing else is under way, and it is not counted. */
+static int refresh(struct fsdp_runtime *rt)
+{
+	const struct fsdp_plan *p = rt->plan;
+	int err = p->n_masters ? fsdp_runtime_idle(rt) : 0;
+
+	rt->stale = false;
+	for (int i = 0; i < p->n_blocks && !err; i++) {
+		const struct fsdp_op op = {
+			.kind = FSDP_SHARE, .queue = FSDP_REPLICAQ, .block = i, .call = p->blocks[i].share_call, .records = -1
+		};
+
+		if (p->blocks[i].master_offset >= 0)
+			err = call(rt, &op);
+	}
+	if (!err && p->n_masters)
+		err = tally(rt, false);
+	return err || !p->n_masters ? err : fsdp_runtime_idle(rt);
+}
+
 static int end_pass(struct fsdp_runtime *rt)
 {
 	rt->at_pass = 0;
@@ -521,6 +546,8 @@ int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, enum dn_phas
 	rt->pass = phase == DN_TRAIN ? &rt->plan->step : phase == DN_REPEAT ? &rt->plan->repeat : &rt->plan->eval;
 	if (!in_step(rt) && rt->at_pass == 0)
 		err = begin_pass(rt);
+	if (!err && rt->stale && *cursor_of(rt) == 0)
+		err = refresh(rt);
 	if (!err)
 		err = enter(rt, FSDP_FORWARD, block);
 	if (!err && rt->plan->blocks[block].whole)
@@ -774,7 +801,6 @@ static int make_coll(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh, int 
 		.ch = mesh->channels[lane],
 		.dev = rt->net->dev,
 		.st = rt->queues[l->queue],
-		.wire = p->opt.wire,
 		.host_access = p->facts.host_access,
 		.piece_bytes = l->memory.piece_bytes,
 		.gather_piece_bytes = l->memory.gather_piece_bytes,
@@ -784,10 +810,13 @@ static int make_coll(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh, int 
 		.lane = lane,
 	};
 
+	int err;
+
 	for (int i = 0; i < p->n_calls; i++)
 		if (p->calls[i].lane == lane && s.most < p->calls[i].n)
 			s.most = p->calls[i].n;
-	return rt->coll_ops->open(&rt->colls[lane], &s);
+	err = rt->coll_ops->open(&rt->colls[lane], &s);
+	return err ? err : fsdp_format_open(&rt->formats[lane], rt->colls[lane]);
 }
 
 static void name_call(struct fsdp_runtime *rt, int i, const char *what)
@@ -812,16 +841,7 @@ static int make_gather(struct fsdp_runtime *rt, int i)
 	};
 
 	name_call(rt, i, "gather");
-	return rt->coll_ops->gather(rt->colls[c->lane], &a, &rt->tasks[i]);
-}
-
-/* this rank's shard, or part of it, of a block's gradients in their slot */
-static struct fsdp_place shard_of_grads(const struct fsdp_runtime *rt, int block)
-{
-	const struct fsdp_block *b = &rt->plan->blocks[block];
-
-	return fsdp_place_in_block(fsdp_place_grads(rt->plan, block), fsdp_group_rank(&b->shards, rt->rank) * b->shard_learning,
-				   b->shard_learning);
+	return fsdp_format_gather(rt->formats[c->lane], c->type, &a, &rt->tasks[i]);
 }
 
 /* this rank's equal part of the sum at rest, which is one part or all of them */
@@ -840,7 +860,7 @@ static int make_reduce(struct fsdp_runtime *rt, int i)
 	bool two = rt->plan->blocks[c->block].combine_call[0] >= 0;
 	const struct fsdp_reduce a = {
 		.in = at(rt, fsdp_place_grads(rt->plan, c->block)),
-		.out = at(rt, c->in_place ? shard_of_grads(rt, c->block)
+		.out = at(rt, c->in_place ? fsdp_place_reduced(rt->plan, c->block, rt->rank)
 			      : two	  ? fsdp_place_part(rt->plan, c->block, DN_GRAD)
 					  : part_of_sum(rt, c->block)),
 		.n = c->n,
@@ -850,14 +870,16 @@ static int make_reduce(struct fsdp_runtime *rt, int i)
 	};
 
 	name_call(rt, i, "reduce");
-	return rt->coll_ops->reduce(rt->colls[c->lane], &a, &rt->tasks[i]);
+	return fsdp_format_reduce(rt->formats[c->lane], c->type, &a, at(rt, fsdp_place_packed(rt->plan, i, rt->rank)),
+				  &rt->tasks[i]);
 }
 
 static int make_combine(struct fsdp_runtime *rt, int i)
 {
 	const struct fsdp_call *c = &rt->plan->calls[i];
 	const struct fsdp_reduce a = {
-		.in = at(rt, c->in_place ? fsdp_place_part(rt->plan, c->block, DN_GRAD) : shard_of_grads(rt, c->block)),
+		.in = at(rt, c->in_place ? fsdp_place_part(rt->plan, c->block, DN_GRAD)
+					 : fsdp_place_reduced(rt->plan, c->block, rt->rank)),
 		.out = at(rt, part_of_sum(rt, c->block)),
 		.n = c->n,
 		.acc = c->acc,
@@ -866,16 +888,18 @@ static int make_combine(struct fsdp_runtime *rt, int i)
 	};
 
 	name_call(rt, i, "combination over replicas");
-	return rt->coll_ops->reduce(rt->colls[c->lane], &a, &rt->tasks[i]);
+	return fsdp_format_reduce(rt->formats[c->lane], c->type, &a, at(rt, fsdp_place_packed(rt->plan, i, rt->rank)),
+				  &rt->tasks[i]);
 }
 
 static int make_share(struct fsdp_runtime *rt, int i)
 {
 	const struct fsdp_call *c = &rt->plan->calls[i];
-	struct fsdp_place all = c->sums ? fsdp_place_part(rt->plan, c->block, DN_GRAD) : fsdp_place_learning(rt->plan, c->block);
-	int64_t mine = fsdp_group_rank(&rt->plan->blocks[c->block].replicas, rt->rank) * c->n;
+	const struct fsdp_block *b = &rt->plan->blocks[c->block];
+	struct fsdp_place all = c->sums ? fsdp_place_part(rt->plan, c->block, DN_GRAD) : fsdp_place_front(rt->plan, c->block);
+	struct fsdp_place mine = fsdp_place_in_block(all, fsdp_group_rank(&b->replicas, rt->rank) * c->n, c->n);
 	const struct fsdp_gather a = {
-		.shard = at(rt, fsdp_place_in_block(all, mine, c->n)),
+		.shard = at(rt, !c->sums && b->master_offset >= 0 ? fsdp_place_part(rt->plan, c->block, DN_VALUE) : mine),
 		.slot = at(rt, all),
 		.n = c->n,
 		.count = count_of(rt, c),
@@ -883,7 +907,7 @@ static int make_share(struct fsdp_runtime *rt, int i)
 	};
 
 	name_call(rt, i, c->sums ? "sharing of gradients" : "sharing of values");
-	return rt->coll_ops->gather(rt->colls[c->lane], &a, &rt->tasks[i]);
+	return fsdp_format_gather(rt->formats[c->lane], c->type, &a, &rt->tasks[i]);
 }
 
 static int make_stats(struct fsdp_runtime *rt, int i)
@@ -944,7 +968,8 @@ static int make_calls(struct fsdp_runtime *rt, const struct fsdp_mesh *mesh)
 	rt->tasks = dn_calloc((size_t)p->n_calls, sizeof(*rt->tasks));
 	rt->labels = dn_calloc((size_t)p->n_calls, sizeof(*rt->labels));
 	rt->colls = dn_calloc((size_t)p->n_lanes, sizeof(struct fsdp_coll *));
-	if (!rt->tasks || !rt->labels || !rt->colls)
+	rt->formats = dn_calloc((size_t)p->n_lanes, sizeof(struct fsdp_format *));
+	if (!rt->tasks || !rt->labels || !rt->colls || !rt->formats)
 		return -ENOMEM;
 	for (int i = 0; i < p->n_lanes && !err; i++)
 		err = make_coll(rt, mesh, i);
@@ -1046,9 +1071,12 @@ void fsdp_runtime_fini(struct fsdp_runtime *rt)
 		rt->be->event_destroy(rt->events[e]);
 	for (int i = 0; i < 2; i++)
 		rt->be->event_destroy(rt->fences[i]);
+	for (int i = 0; rt->formats && i < rt->plan->n_lanes; i++)
+		fsdp_format_close(rt->formats[i]);
 	for (int i = 0; rt->colls && i < rt->plan->n_lanes; i++)
 		if (rt->colls[i])
 			rt->coll_ops->close(rt->colls[i]);
+	dn_free(rt->formats);
 	dn_free(rt->colls);
 	fsdp_timeline_fini(&rt->timeline); /* no thread looks at the clock any more */
 	fsdp_limiter_fini(&rt->limiter);

@@ -3,7 +3,7 @@
  */
 #ifndef FSDP_RUNTIME_H
 #define FSDP_RUNTIME_H
-#include "comm/collective.h"
+#include "comm/format.h"
 #include "comm/mesh.h"
 #include "plan/plan.h"
 #include "run/timeline.h"
@@ -42,7 +42,8 @@ struct fsdp_runtime {
 	struct fsdp_block_run *blocks; /* [n_blocks] */
 	const struct fsdp_coll_ops *coll_ops;
 	struct fsdp_coll **colls; /* [n_lanes] */
-	struct dn_task *tasks;	  /* [n_calls] prepared operations */
+	struct fsdp_format **formats;
+	struct dn_task *tasks; /* [n_calls] prepared operations */
 	char (*labels)[DN_BLOCK_NAME_MAX + 64];
 	struct fsdp_tally tally[FSDP_QUEUES];
 	struct fsdp_timeline timeline;	     /* when they begin and end */
@@ -50,6 +51,7 @@ struct fsdp_runtime {
 	const struct fsdp_schedule *pass;    /* the one under way or the last one: the step, an evaluation, a repeated pass */
 	int64_t at, at_pass;		     /* cursors: of the step; of another pass, 0 = between passes */
 	int stats_micro;		     /* microbatch whose statistics were exchanged, -1 = none of this step */
+	bool stale;			     /* values were written that the other replicas have to hear of */
 	bool barrier;			     /* the next window begins when all queues are empty */
 	bool broken;			     /* a step ended in the middle */
 	int (*update)(void *arg, int block); /* of the step under way, NULL: nobody has told yet */
@@ -96,6 +98,9 @@ int fsdp_runtime_look(struct fsdp_runtime *rt, int (*fn)(void *arg, int block), 
 int fsdp_runtime_skip(struct fsdp_runtime *rt);
 /** fsdp_runtime_sent() - by the last step that has ended on all queues */
 struct fsdp_count fsdp_runtime_sent(const struct fsdp_runtime *rt, enum fsdp_sent what);
+/** fsdp_runtime_written() - values at rest have changed outside a step, on all ranks: before the next pass the replicas tell each
+ * other, where they would do so behind an update and what they have are masters */
+void fsdp_runtime_written(struct fsdp_runtime *rt);
 /** fsdp_runtime_idle() - wait until all queues are empty: device memory is as the steps so far leave it */
 int fsdp_runtime_idle(struct fsdp_runtime *rt);
 #endif

@@ -125,6 +125,8 @@ float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part)
 
 	if (part != DN_VALUE && s->net->params[x->param]->frozen)
 		return NULL;
+	if (part == DN_VALUE && x->offset >= s->plan->blocks[x->block].learning) /* beside a master, perhaps */
+		return fsdp_runtime_at(&s->rt, fsdp_place_shard(s->plan, x->block));
 	return fsdp_runtime_at(&s->rt, fsdp_place_part(s->plan, x->block, part));
 }
 
@@ -154,6 +156,8 @@ static int store_each(void *self, struct dn_param *p, enum dn_part part, unsigne
 	err = fsdp_runtime_idle(&s->rt);
 	if (err)
 		return err;
+	if (part == DN_VALUE && access & DN_WRITE)
+		fsdp_runtime_written(&s->rt);
 	if (p->role == DN_BUFFER)
 		return part == DN_VALUE ? dn_window_each(&s->window, s->net->compute, p->value, p->n, access, each_piece, &e) : 0;
 	x = fsdp_store_part(s, t, part);
@@ -228,7 +232,7 @@ static int move_whole(struct fsdp_store *s, const struct dn_param *p, enum dn_pa
 	for (int q = 0; q < s->plan->grid.world && !err; q++) {
 		int64_t from, len, place;
 
-		if (read && !fsdp_plan_first(s->plan, fsdp_plan_block(s->plan, p), part, q))
+		if (read && !fsdp_plan_first(s->plan, t, part, q))
 			continue;
 		owned(s, t, part, q, at, n, &from, &len, &place);
 		if (len && q)
@@ -250,7 +254,7 @@ static int move_part(struct fsdp_store *s, const struct dn_param *p, enum dn_par
 	float *x, *host;
 
 	owned(s, t, part, s->mesh->rank, at, n, &from, &len, &place);
-	if (!len || (read && !fsdp_plan_first(s->plan, fsdp_plan_block(s->plan, p), part, s->mesh->rank)))
+	if (!len || (read && !fsdp_plan_first(s->plan, t, part, s->mesh->rank)))
 		return 0;
 	x = fsdp_store_part(s, t, part) + place;
 	err = dn_window_begin(&s->window, s->net->compute, x, len, access, &host);
@@ -329,6 +333,8 @@ static int store_write(void *self, struct dn_param *p, enum dn_part part, int64_
 		err = check_range(s, p, part, at, n);
 	if (err)
 		return err;
+	if (part == DN_VALUE)
+		fsdp_runtime_written(&s->rt);
 	for (int64_t k = 0; p->role == DN_BUFFER && k < n && !err; k += MOVE_FLOATS)
 		err = write_buffer(s, p, at + k, n - k < MOVE_FLOATS ? n - k : MOVE_FLOATS, in ? in + k : NULL);
 	if (p->role == DN_TRAINED)

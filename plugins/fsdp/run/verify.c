@@ -52,7 +52,8 @@ static int copies_of(const struct fsdp_plan *p, int block)
 
 static struct fsdp_place place_of(const struct fsdp_plan *p, int block)
 {
-	return block < p->n_blocks ? fsdp_place_part(p, block, DN_VALUE) : fsdp_place_all_rolling(p);
+	/* not the part, which may be a master that others do not have */
+	return block < p->n_blocks ? fsdp_place_shard(p, block) : fsdp_place_all_rolling(p);
 }
 
 static int apart(const struct fsdp_store *s, int block, int64_t step)

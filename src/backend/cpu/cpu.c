@@ -110,6 +110,8 @@ const struct dn_backend dn_backend_cpu = {
 	.sgd = cpu_sgd,
 	.adam = cpu_adam,
 	.sum_tree = cpu_sum_tree,
+	.narrow = cpu_narrow,
+	.widen = cpu_widen,
 	.count_nonfinite = cpu_count_nonfinite,
 	.look = cpu_look,
 };

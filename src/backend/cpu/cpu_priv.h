@@ -123,6 +123,10 @@ int cpu_adam(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn
 int cpu_sum_tree(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc);
 int cpu_look(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_look_desc *d, void *x, struct dn_exact *sum,
 	     int64_t *bad);
+/** half_widen() - widen(), for the calling thread alone */
+void half_widen(enum dn_type type, int64_t n, const void *x, float *y);
+int cpu_narrow(struct dn_stream *st, enum dn_type type, int64_t n, const float *x, void *y);
+int cpu_widen(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, float *y);
 int cpu_count_nonfinite(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, int64_t *count);
 
 #endif

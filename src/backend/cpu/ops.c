@@ -734,12 +734,16 @@ static void tree_span(const struct dn_parts *parts, int first, int n_parts, int6
 	float right[TREE_SPAN];
 	int left = 1;
 
-	if (n_parts == 1) {
-		memcpy(out, part_of(parts, first) + at, (size_t)n * sizeof(*out));
+	if (n_parts == 1 && half_type(parts->type)) {
+		half_widen(parts->type, n, part_of(parts, first, at), out);
 		return;
 	}
-	if (n_parts == 2) {
-		const float *a = part_of(parts, first) + at, *b = part_of(parts, first + 1) + at;
+	if (n_parts == 1) {
+		memcpy(out, part_of(parts, first, at), (size_t)n * sizeof(*out));
+		return;
+	}
+	if (n_parts == 2 && !half_type(parts->type)) {
+		const float *a = part_of(parts, first, at), *b = part_of(parts, first + 1, at);
 
 		for (int64_t i = 0; i < n; i++)
 			out[i] = a[i] + b[i];

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <float.h>
 #include <math.h>
+#include <string.h>
 #include "backend/backend_priv.h"
 #include "backend/host/softmax.h"
 #include "backend/ref/ref_priv.h"
@@ -774,12 +775,23 @@ int ref_adam(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn
 	return 0;
 }
 
+static float part_value(const struct dn_parts *parts, int part, int64_t i)
+{
+	const void *x = part_of(parts, part, i);
+	uint16_t h;
+
+	if (!half_type(parts->type))
+		return *(const float *)x;
+	memcpy(&h, x, sizeof(h)); /* host memory */
+	return ref_half_value(parts->type, h);
+}
+
 static float tree(const struct dn_parts *parts, int first, int n, int64_t i)
 {
 	int left = 1;
 
 	if (n == 1)
-		return part_of(parts, first)[i];
+		return part_value(parts, first, i);
 	while (left * 2 < n)
 		left *= 2;
 	return tree(parts, first, left, i) + tree(parts, first + left, n - left, i);

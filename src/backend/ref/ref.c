@@ -109,6 +109,8 @@ const struct dn_backend dn_backend_ref = {
 	.sgd = ref_sgd,
 	.adam = ref_adam,
 	.sum_tree = ref_sum_tree,
+	.narrow = ref_narrow,
+	.widen = ref_widen,
 	.count_nonfinite = ref_count_nonfinite,
 	.look = ref_look,
 };

@@ -86,6 +86,10 @@ int ref_adam(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn
 int ref_sum_tree(struct dn_stream *st, int64_t n, const struct dn_parts *parts, float *out, bool acc);
 int ref_look(struct dn_stream *st, enum dn_type type, int64_t n, const struct dn_look_desc *d, void *x, struct dn_exact *sum,
 	     int64_t *bad);
+/** ref_half_value() - a number of 16 bits */
+float ref_half_value(enum dn_type type, uint16_t h);
+int ref_narrow(struct dn_stream *st, enum dn_type type, int64_t n, const float *x, void *y);
+int ref_widen(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, float *y);
 int ref_count_nonfinite(struct dn_stream *st, enum dn_type type, int64_t n, const void *x, int64_t *count);
 
 #endif
