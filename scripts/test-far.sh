@@ -51,7 +51,7 @@ suite() { # suite NAME OVER COMMAND...
 
 # suites of one process that open a device for nets; backend_* call ops on host memory, the others have no device
 programs=()
-for t in "$B"/tests/test_* "$B"/tests/fsdp/test_{runtime,exchange,sync_bn,recompute,wire}; do
+for t in "$B"/tests/test_* "$B"/tests/fsdp/test_{runtime,exchange,sync_bn,recompute,wire,parity,infer}; do
 	[ -x "$t" ] && [ -f "tests/${t#"$B"/tests/}.c" ] || continue
 	case ${t##*/} in
 	test_backend* | test_base_* | test_data* | test_image* | test_list* | test_loader | test_samples | test_tree | test_keys) continue ;;

@@ -132,7 +132,7 @@ static void keys_take_what_they_say(void)
 }
 
 static const struct check_case cases[] = {
-	{ "T18_powers_are_summed_without_rounding", powers_are_summed_without_rounding },
+	{ "t18_powers_are_summed_without_rounding", powers_are_summed_without_rounding },
 	{ "what_is_not_finite_is_counted_and_left_out", what_is_not_finite_is_counted_and_left_out },
 	{ "elements_are_bounded_before_they_are_summed", elements_are_bounded_before_they_are_summed },
 	{ "the_largest_sums_have_room", the_largest_sums_have_room },

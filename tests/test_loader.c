@@ -331,6 +331,95 @@ static void loader_settings_that_do_not_divide_are_errors(void)
 	dn_dataset_close(ds);
 }
 
+/* An evaluation: the list once and in order over the ranks, the rest of the last batch copies of the last sample, then nothing. */
+static void check_once(struct dn_dataset *ds, int64_t batch, int world, int threads)
+{
+	const int64_t batches = (ds->n + batch - 1) / batch + 1, local = batch / world;
+
+	for (int rank = 0; rank < world; rank++) {
+		struct dn_loader_config c = config(ds, batch, 1, rank, world, threads);
+		struct dn_loader *l = NULL;
+		const float *x, *t;
+		const int64_t *cls;
+		uint64_t n_allocs;
+
+		c.order.shuffle = DN_SHUFFLE_OFF;
+		c.batches = batches;
+		CHECK_OK_FATAL(dn_loader_create(&l, &c));
+		n_allocs = dn_mem_n_allocs();
+		for (int64_t k = 0; k < batches; k++) {
+			CHECK_OK_FATAL(dn_loader_next(l, &x, &t, &cls, NULL));
+			for (int64_t i = 0; i < local; i++) {
+				int64_t at = k * batch + rank * local + i, wc;
+				float wx[6], wt[4];
+
+				CHECK_OK(ds->get(ds, at < ds->n ? at : ds->n - 1, NULL, wx, wt, 4, &wc));
+				CHECK_BITS(x + 6 * i, wx, sizeof(wx));
+				CHECK_BITS(t + 4 * i, wt, sizeof(wt));
+				CHECK_EQ(cls[i], wc);
+			}
+		}
+		CHECK_EQ(dn_mem_n_allocs(), n_allocs);
+		CHECK_FAILS(dn_loader_next(l, &x, &t, &cls, NULL), -EINVAL, "batches have been given");
+		dn_loader_destroy(l);
+	}
+}
+
+static void an_evaluation_gives_each_sample_once_in_order(void)
+{
+	for (int64_t n = 1; n <= 37; n += 12) {
+		struct dn_dataset *ds = NULL;
+
+		put_small((int)n);
+		CHECK_OK_FATAL(open_set(&ds, "idx", "x", "y", "", 6, 4));
+		for (int world = 1; world <= 4; world++)
+			for (int threads = 1; threads <= 3; threads++)
+				check_once(ds, 12, world, threads);
+		check_once(ds, 1, 1, 4);
+		check_once(ds, 120, 2, 2);
+		dn_dataset_close(ds);
+	}
+}
+
+static int seen_key; /* by anybody */
+
+static int count_gets(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
+		      int64_t n_truths, int64_t *cls)
+{
+	__atomic_add_fetch((int *)ds->priv, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&seen_key, key != NULL, __ATOMIC_RELAXED);
+	*x = (float)i;
+	*cls = i;
+	return 0;
+}
+
+static void an_evaluation_draws_nothing_and_decodes_copies_once_a_thread(void)
+{
+	int gets = 0;
+	struct dn_dataset ds = { .n = 3, .inputs = 1, .get = count_gets, .priv = &gets };
+	struct dn_loader_config c = config(&ds, 64, 1, 0, 1, 1);
+	struct dn_loader *l = NULL;
+	const int64_t *cls;
+	const float *x;
+
+	c.truths = 0;
+	c.order.shuffle = DN_SHUFFLE_OFF;
+	c.batches = 2;
+	CHECK_OK_FATAL(dn_loader_create(&l, &c));
+	for (int k = 0; k < 2; k++) {
+		CHECK_OK_FATAL(dn_loader_next(l, &x, NULL, &cls, NULL));
+		for (int i = 0; i < 64; i++) {
+			CU_ASSERT(x[i] == (k ? 2 : i < 2 ? (float)i : 2));
+			CHECK_EQ(cls[i], k ? 2 : i < 2 ? i : 2);
+		}
+	}
+	dn_loader_destroy(l);
+	CHECK_EQ(gets, 3 + 1 + 2); /* each batch is two shares of the thread's */
+	CHECK_EQ(seen_key, 0);
+	c.order.shuffle = DN_SHUFFLE_EPOCH;
+	CHECK_FAILS(dn_loader_create(&l, &c), -EINVAL, "an evaluation of 2 batches");
+}
+
 static void running_out_of_memory_anywhere_leaves_nothing_behind(void)
 {
 	struct dn_mem_stats before, after;
@@ -378,6 +467,8 @@ static const struct check_case cases[] = {
 	CASE(an_unreadable_sample_ends_the_microbatch_that_it_is_in),
 	CASE(a_loader_with_a_full_ring_is_destroyed_at_any_time),
 	CASE(loader_settings_that_do_not_divide_are_errors),
+	CASE(an_evaluation_gives_each_sample_once_in_order),
+	CASE(an_evaluation_draws_nothing_and_decodes_copies_once_a_thread),
 	CASE(running_out_of_memory_anywhere_leaves_nothing_behind),
 	{ NULL, NULL },
 };

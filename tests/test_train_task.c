@@ -171,7 +171,8 @@ static int hear(void *arg, int64_t index, const void *record, size_t bytes)
 	CHECK_EQ(index, h->n++);
 	CHECK_EQ(bytes, (size_t)(index % 4) * sizeof(float));
 	CHECK_EQ((uintptr_t)record % 8, 0);
-	memcpy(h->x + h->floats, record, bytes);
+	if (h->floats + 4 <= sizeof(h->x) / sizeof(h->x[0]))
+		memcpy(h->x + h->floats, record, bytes);
 	h->floats += bytes / sizeof(float);
 	return 0;
 }
@@ -179,27 +180,50 @@ static int hear(void *arg, int64_t index, const void *record, size_t bytes)
 struct judge {
 	struct crew_member me;
 	bool train, deaf; /* nobody listens */
+	int threads;
+	int64_t n, unreadable; /* samples, 0: 13; the one that cannot be read, 0: none */
+	uint64_t n_allocs;
 	struct heard heard;
 	struct dn_result r;
 	int err;
 	char message[512];
 };
 
+static int unreadable_get(const struct dn_dataset *ds, int64_t i, const struct dn_sample_key *key, float *x, float *t,
+			  int64_t n_truths, int64_t *cls)
+{
+	const struct judge *j = ds->priv;
+	struct made d;
+	struct dn_dataset same = *ds;
+
+	if (j->unreadable && i >= j->unreadable)
+		return dn_fail(-EIO, "sample %lld cannot be read", (long long)i);
+	memset(&d, 0, sizeof(d));
+	same.priv = &d;
+	return made_get(&same, i, key, x, t, n_truths, cls);
+}
+
 static void *judge_main(void *arg)
 {
 	struct judge *j = arg;
 	const struct dn_group g = crew_group(&j->me);
 	const struct dn_net_options o = { .rank = g.rank, .world = g.world, .train = j->train, .seed = 7, .needs = first_layer };
-	const struct dn_eval_options e = { .task = &two, .fn = g.rank || j->deaf ? NULL : hear, .arg = &j->heard };
+	const struct dn_eval_options e = {
+		.task = &two, .fn = g.rank || j->deaf ? NULL : hear, .arg = &j->heard, .threads = j->threads
+	};
 	struct net_help t;
 	struct made d;
 
-	make_data(&d, 13);
+	make_data(&d, j->n ? j->n : 13);
+	d.ds.get = unreadable_get;
+	d.ds.priv = j;
 	j->err = net_help_build(&t, "ref", HEAD(12, 1, 1) BODY, &o);
 	if (!j->err)
 		j->err = net_help_ready(&t, true);
+	j->n_allocs = dn_mem_n_allocs();
 	if (!j->err)
 		j->err = dn_evaluate(t.net, &d.ds, &e, &g, &j->r);
+	j->n_allocs = dn_mem_n_allocs() - j->n_allocs;
 	snprintf(j->message, sizeof(j->message), "%s", dn_message());
 	net_help_close(&t);
 	return NULL;
@@ -257,7 +281,73 @@ static void an_image_that_fails_on_one_rank_fails_on_all(void)
 	bad_index = -1;
 }
 
+static void threads_that_decode_change_no_bit(void)
+{
+	struct judge one[CREW_MAX], j[CREW_MAX];
+
+	for (int world = 1; world <= 4; world++)
+		for (int threads = 1; threads <= 4; threads++) {
+			memset(j, 0, sizeof(j));
+			for (int r = 0; r < world; r++)
+				j[r].threads = threads;
+			crew_run(world, judge_main, j, sizeof(j[0]));
+			if (threads == 1)
+				memcpy(one, j, sizeof(j));
+			for (int r = 0; r < world; r++) {
+				CHECK_EQ(j[r].err, 0);
+				CHECK_BITS(&j[r].r.loss, &one[r].r.loss, sizeof(double));
+				CHECK_BITS(&j[r].r.score, &one[r].r.score, sizeof(double));
+				CHECK_BITS(&j[r].heard, &one[r].heard, sizeof(j[r].heard));
+			}
+		}
+}
+
+/* the lowest of those that cannot be, whoever has it, after all before it were told */
+static void a_sample_that_cannot_be_read_ends_the_evaluation_on_all_ranks(void)
+{
+	struct judge j[CREW_MAX];
+
+	for (int world = 1; world <= 3; world++)
+		for (int threads = 1; threads <= 3; threads++) {
+			memset(j, 0, sizeof(j));
+			for (int r = 0; r < world; r++) {
+				j[r].threads = threads;
+				j[r].n = 60;
+				j[r].unreadable = 29;
+			}
+			crew_run(world, judge_main, j, sizeof(j[0]));
+			for (int r = 0; r < world; r++) {
+				CHECK_EQ(j[r].err, -EIO);
+				CU_ASSERT_PTR_NOT_NULL(strstr(j[r].message, "sample 29 cannot be read"));
+			}
+			CHECK_EQ(j[0].heard.n, 24);
+		}
+}
+
+static void batches_after_the_first_allocate_nothing(void)
+{
+	for (int deaf = 0; deaf < 2; deaf++) {
+		struct judge few[CREW_MAX], many[CREW_MAX];
+
+		memset(few, 0, sizeof(few));
+		memset(many, 0, sizeof(many));
+		few[0].deaf = many[0].deaf = deaf;
+		few[0].threads = many[0].threads = 2;
+		few[0].n = 24;
+		many[0].n = 2400;
+		crew_run(1, judge_main, few, sizeof(few[0]));
+		crew_run(1, judge_main, many, sizeof(many[0]));
+		CHECK_EQ(few[0].err, 0);
+		CHECK_EQ(many[0].err, 0);
+		CHECK_EQ(many[0].n_allocs, few[0].n_allocs);
+	}
+}
+
 static const struct check_case cases[] = {
+	{ "threads_that_decode_change_no_bit", threads_that_decode_change_no_bit },
+	{ "a_sample_that_cannot_be_read_ends_the_evaluation_on_all_ranks",
+	  a_sample_that_cannot_be_read_ends_the_evaluation_on_all_ranks },
+	{ "batches_after_the_first_allocate_nothing", batches_after_the_first_allocate_nothing },
 	{ "layer_types_name_tasks_that_are_there", layer_types_name_tasks_that_are_there },
 	{ "the_task_follows_from_net_and_truth", the_task_follows_from_net_and_truth },
 	{ "dense_targets_are_scored_by_their_loss", dense_targets_are_scored_by_their_loss },

@@ -47,10 +47,14 @@ static int fsdp_init(struct dn_run *r, void **self)
 	err = fsdp_options_resolve(r->options, &f->opt);
 	snprintf(f->where, sizeof(f->where), "%s",
 		 dn_options_given(r->options, "collectives") ? dn_options_where(r->options, "collectives") : "fsdp");
+	if (!err && f->opt.debug.fake_comm && !r->train)
+		err = dn_fail(-EINVAL, "%.500s: fake_comm=%d is for training: nobody computes the other ranks' images",
+			      dn_options_where(r->options, "fake_comm"), f->opt.debug.fake_comm);
 	if (!err)
-		err = fsdp_mesh_create(&f->mesh, f->opt.transport, f->opt.timeout_ms);
+		err = fsdp_mesh_create(&f->mesh, f->opt.transport, f->opt.timeout_ms, f->opt.debug.fake_comm);
 	if (!err) {
-		f->opt.ranks_on_host = f->mesh->ranks_on_host;
+		/* how many of those that there are not would share a host nobody knows */
+		f->opt.ranks_on_host = f->opt.debug.fake_comm ? 0 : f->mesh->ranks_on_host;
 		/* where nobody has said what he wants, ranks read each other's memory when all are on one host */
 		f->shm_forced = f->opt.transport == FSDP_SHM;
 		if (f->opt.transport == FSDP_AUTO && f->mesh->mpi && f->mesh->world > 1 &&
@@ -67,6 +71,7 @@ static int fsdp_init(struct dn_run *r, void **self)
 	r->load_rank0 = f->opt.load_rank0;
 	r->grads_add = f->opt.accumulate >= FSDP_NO_SYNC;
 	r->sync_bn = f->opt.sync_bn;
+	r->unsaved = f->opt.debug.fake_comm > 0;
 	*self = f;
 	return 0;
 }
@@ -164,6 +169,10 @@ static void tell_debug(const struct fsdp_options *o)
 	if (delay || o->debug.poison)
 		dn_warn("debugging: %s%s%s: slower, the same results", delay ? "delay" : "", delay && o->debug.poison ? ", " : "",
 			o->debug.poison ? "poison=1" : "");
+	if (o->debug.fake_comm)
+		dn_warn("debugging: fake_comm=%d: this is rank 0 of %d and there is no other: memory and time are those of such a rank, "
+			"what it computes is worth nothing, and nothing is saved",
+			o->debug.fake_comm, o->debug.fake_comm);
 	if (o->debug.no_comm)
 		dn_warn("debugging: no_comm=1: collectives are not carried out, what this run computes is worth nothing");
 	if (o->debug.no_compute)

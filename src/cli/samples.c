@@ -178,6 +178,14 @@ int samples_try_valid(struct dn_dataset **keep, const struct dn_datafile *d, str
 	return err;
 }
 
+/* Decoding and augmenting images is work for as many threads as compute; reading arrays is not. */
+int samples_threads(const struct dn_datafile *d, int threads)
+{
+	if (d->format == DN_FORMAT_LIST)
+		return threads < 1 ? 1 : threads > 16 ? 16 : threads;
+	return threads >= 4 ? 2 : 1;
+}
+
 int samples_item(struct session_items *items, const struct dn_dataset *ds, const struct dn_datafile *d)
 {
 	items->data = d->file;

@@ -16,6 +16,8 @@ int samples_open(struct dn_dataset **out, const struct dn_datafile *d, struct dn
  * @keep: it is wanted, and stays open there; NULL: valid may want it later, and what is not there yet is no fault.
  */
 int samples_try_valid(struct dn_dataset **keep, const struct dn_datafile *d, struct dn_net *net, uint64_t seed);
+/** samples_threads() - loader threads for such data beside @threads that compute */
+int samples_threads(const struct dn_datafile *d, int threads);
 /** samples_item() - its size and hash, which must be the same on all ranks; @d: where it was named */
 int samples_item(struct session_items *items, const struct dn_dataset *ds, const struct dn_datafile *d);
 /** samples_check_top() - @top is at most the net's classes; @where says who wants it */

@@ -187,16 +187,6 @@ static int open_data(struct training *t, struct session_items *items)
 	return err;
 }
 
-/* Decoding and augmenting images is work for as many threads as compute; reading arrays is not. */
-static int loader_threads(const struct training *t)
-{
-	int n = t->s.run.threads;
-
-	if (t->file->format == DN_FORMAT_LIST)
-		return n < 1 ? 1 : n > 16 ? 16 : n;
-	return n >= 4 ? 2 : 1;
-}
-
 static int fill_config(struct training *t, struct dn_loop_config *c)
 {
 	const struct dn_options *f = t->s.c->flags;
@@ -213,7 +203,8 @@ static int fill_config(struct training *t, struct dn_loop_config *c)
 		.top = (int)t->file->top,
 		.seed = t->s.run.seed,
 		.shuffle = t->shuffle,
-		.loader_threads = loader_threads(t),
+		.loader_threads = samples_threads(t->file, t->s.run.threads),
+		.unsaved = t->s.run.unsaved,
 		.force = dn_options_on(f, "force"),
 		.guards = t->guards,
 		.options = f,

@@ -87,8 +87,11 @@ static int evaluate(struct validation *v, struct dn_command *c, dn_record_fn fn,
 	session_items_fini(&items);
 	if (!err)
 		err = session_load(&v->s, v->weights_path, false, &info);
+	if (err)
+		return err;
 	o.top = v->top;
-	return err ? err : dn_evaluate(v->s.net, v->data, &o, &v->s.run.group, r);
+	o.threads = samples_threads(v->file, v->s.run.threads);
+	return dn_evaluate(v->s.net, v->data, &o, &v->s.run.group, r);
 }
 
 /* Scores that are none have been ranked and counted all the same: nobody is to rely on them. */

@@ -85,7 +85,8 @@ const struct dn_option cli_net_flags[] = {
 	  .min = 1,
 	  .max = 4096,
 	  .arg = "N",
-	  .help = "threads of each rank (unset: OMP_NUM_THREADS, or usable cores divided by the ranks of this host)" },
+	  .help = "threads of each rank (unset: OMP_NUM_THREADS, or usable cores divided by the ranks of this host); as many again, "
+		  "at most 16, decode lists of images" },
 	{ .key = "backend",
 	  .type = DN_OPT_CHOICE,
 	  .def = dn_backend_default,

@@ -127,7 +127,11 @@ static int64_t place_at(const struct dn_loader *l, int64_t k, int64_t i)
 /* Sample of the data set that is number @i of this rank's microbatch @k. */
 static int64_t sample_at(const struct dn_loader *l, int64_t k, int64_t i)
 {
-	return dn_order_at(l->order, (update_of(l, k) - 1) * l->c.batch + place_at(l, k, i));
+	int64_t at = (update_of(l, k) - 1) * l->c.batch + place_at(l, k, i);
+
+	if (l->c.batches && at >= l->c.data->n)
+		return l->c.data->n - 1;
+	return dn_order_at(l->order, at);
 }
 
 static void note_error(struct slot *s, int64_t i, int err)
@@ -146,8 +150,8 @@ static int fill_one(const struct dn_loader *l, int64_t k, int64_t i, float *x, f
 	int64_t inputs = inputs_of(l, k, &key.w);
 
 	key.h = key.w;
-	return c->data->get(c->data, sample_at(l, k, i), &key, x + i * inputs, c->truths ? t + i * c->truths : NULL, c->truths,
-			    &cls[i]);
+	return c->data->get(c->data, sample_at(l, k, i), c->batches ? NULL : &key, x + i * inputs,
+			    c->truths ? t + i * c->truths : NULL, c->truths, &cls[i]);
 }
 
 int dn_loader_again(struct dn_loader *l, int64_t update, int64_t m, float *x, float *t)
@@ -162,14 +166,30 @@ int dn_loader_again(struct dn_loader *l, int64_t update, int64_t m, float *x, fl
 	return err;
 }
 
-/* Samples [from, to) of microbatch @k; the lock is not held. */
+static void copy_before(const struct dn_loader *l, const struct slot *s, int64_t i)
+{
+	const struct dn_loader_config *c = &l->c;
+
+	memcpy(s->x + i * c->inputs, s->x + (i - 1) * c->inputs, (size_t)c->inputs * sizeof(*s->x));
+	if (c->truths)
+		memcpy(s->t + i * c->truths, s->t + (i - 1) * c->truths, (size_t)c->truths * sizeof(*s->t));
+	s->cls[i] = s->cls[i - 1];
+}
+
+/* Samples [from, to) of microbatch @k; the lock is not held. What fills an evaluation's last batch up is decoded once. */
 static void fill(struct dn_loader *l, int64_t k, int64_t from, int64_t to)
 {
 	struct slot *s = &l->slots[k % DN_LOADER_DEPTH];
+	bool good = false; /* the one before */
 
 	for (int64_t i = from; i < to; i++) {
-		int err = fill_one(l, k, i, s->x, s->t, s->cls);
+		int err = 0;
 
+		if (l->c.batches && good && sample_at(l, k, i) == sample_at(l, k, i - 1))
+			copy_before(l, s, i);
+		else
+			err = fill_one(l, k, i, s->x, s->t, s->cls);
+		good = !err;
 		if (err) {
 			pthread_mutex_lock(&l->lock);
 			note_error(s, i, err);
@@ -187,7 +207,8 @@ static void *work(void *arg)
 		int64_t k, from, to;
 		struct slot *s;
 
-		while (!l->stop && l->next_batch >= l->freed + DN_LOADER_DEPTH)
+		while (!l->stop &&
+		       (l->next_batch >= l->freed + DN_LOADER_DEPTH || (l->c.batches && l->next_batch == l->c.batches)))
 			pthread_cond_wait(&l->room, &l->lock);
 		if (l->stop)
 			break;
@@ -256,6 +277,10 @@ static int check_config(const struct dn_loader_config *c)
 	if (c->order.n != c->data->n)
 		return dn_fail(-EINVAL, "%s: an order of %lld samples for a data set of %lld", c->data->path,
 			       (long long)c->order.n, (long long)c->data->n);
+	if (c->batches < 0 || (c->batches && (c->order.shuffle != DN_SHUFFLE_OFF || c->subdivisions != 1 || c->resize.every ||
+					      c->first_update != 1)))
+		return dn_fail(-EINVAL, "data: an evaluation of %lld batches has no subdivisions, order or sizes of its own",
+			       (long long)c->batches);
 	return check_resize(c);
 }
 
@@ -425,6 +450,10 @@ int dn_loader_next(struct dn_loader *l, const float **x, const float **t, const 
 	int err;
 
 	pthread_mutex_lock(&l->lock);
+	if (l->c.batches && l->given == l->c.batches) {
+		pthread_mutex_unlock(&l->lock);
+		return dn_fail(-EINVAL, "%s: all %lld batches have been given", l->c.data->path, (long long)l->c.batches);
+	}
 	if (!l->failed)
 		free_given(l);
 	s = &l->slots[l->given % DN_LOADER_DEPTH];

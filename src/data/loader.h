@@ -33,13 +33,16 @@ struct dn_loader_memory {
 };
 
 struct dn_loader_config {
-	struct dn_dataset *data; /* borrowed */
+	const struct dn_dataset *data; /* borrowed */
 	struct dn_order order;
 	int64_t batch, subdivisions; /* E and microbatches of one update */
 	int rank, world;
-	int64_t inputs, truths;	 /* floats of a sample as the net takes them */
-	int threads;		 /* >= 1 */
-	int64_t first_update;	 /* update number of the first batch, from 1 */
+	int64_t inputs, truths; /* floats of a sample as the net takes them */
+	int threads;		/* >= 1 */
+	int64_t first_update;	/* update number of the first batch, from 1 */
+	/* 0: training, for ever. Else an evaluation of so many microbatches: the samples in the data set's order, as they are
+	 * where nothing is drawn; places past the last sample are filled with that one. Its order must not shuffle. */
+	int64_t batches;
 	struct dn_resize resize; /* the ring is then made for the largest size */
 	bool region_activations; /* ring in DN_MEM_ACTIVATIONS (training); else DN_MEM_HOST */
 	struct dn_loader_memory memory;
@@ -57,7 +60,7 @@ DN_EXPORT void dn_loader_destroy(struct dn_loader *l);
  * dn_loader_next() - the next microbatch of this rank; pointers are valid until the next call
  * A sample that cannot be read is the error of its microbatch, with its message (of the lowest place, if there are
  * several), however many threads there are; every later call gives it again. *waited_ns (may be NULL) grows by the
- * time that the caller waited.
+ * time that the caller waited. Of an evaluation there is none after config.batches.
  */
 DN_EXPORT int dn_loader_next(struct dn_loader *l, const float **x, const float **t, const int64_t **cls, int64_t *waited_ns);
 /** dn_loader_again() - microbatch @m of @update once more, as it was or will be given, into the caller's memory; on this thread */

@@ -64,6 +64,7 @@ struct dn_run {		  /* a command that runs a net, as the core knows it */
 	struct dn_net *net;    /* set before net_ready */
 	bool grads_add;	       /* of the plugin's init: see struct dn_net_options */
 	bool sync_bn;	       /* of the plugin's init: training normalises over the images of all ranks */
+	bool unsaved;	       /* of the plugin's init: what is learnt is worth nothing, and no file of it is written */
 	bool load_rank0; /* of the plugin's init: rank 0 reads weights files and sends; else every rank reads its own intervals */
 };
 

@@ -1,10 +1,12 @@
-/* Evaluation: every image of a data set once, split over the ranks; what is made of the outputs is the task's. */
+/* Evaluation: every image of a data set once, split over the ranks; loader threads decode ahead of the net, and what is made of
+ * the outputs is the task's. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "train/metric.h"
+#include "train/ring_priv.h"
 #include "train/task.h"
 
 #define RECORD_ALIGN 8u
@@ -14,11 +16,14 @@ struct eval {
 	const struct dn_net_task *task;
 	dn_record_fn fn;
 	void *arg;
-	bool gather;	    /* somebody listens */
-	float *x, *t;	    /* [local_batch, inputs], [local_batch, truths] */
+	bool gather; /* somebody listens */
+	bool judged; /* the net has a loss of these images */
+	int threads; /* that decode */
+	struct dn_loader *loader;
+	const float *x, *t; /* of the last pass: [local_batch, inputs], [local_batch, truths], the loader's */
+	const int64_t *cls; /* [local_batch] */
 	float **y;	    /* [n_outputs][local_batch, outputs] of the last pass */
 	const float **y_of; /* [n_outputs] of one image */
-	int64_t *cls;	    /* [local_batch] */
 	double loss;	    /* of the last pass */
 	int64_t nonfinite;  /* images with a NaN or infinite output */
 	int err;	    /* of this rank's images; all ranks hear of it at the next agreement */
@@ -38,21 +43,18 @@ static int64_t real_images(const struct eval *v, int64_t first)
 	return n < 0 ? 0 : n < v->e.net->local_batch ? n : v->e.net->local_batch;
 }
 
-/* Samples [first, first + local) of the list, places past its end filled with the last one; the pass over it. */
-static int run_batch(struct eval *v, int64_t first)
+/* The next batch of the list, and the pass over it. */
+static int run_batch(struct eval *v)
 {
-	const struct dn_dataset *data = v->e.data;
 	struct dn_net *net = v->e.net;
-	const struct dn_pass pass = { .input = v->x, .truth = v->t };
+	struct dn_pass pass = { 0 };
 	int err = v->err ? v->err : dn_net_input_wait(net);
 
-	for (int64_t i = 0; i < net->local_batch && !err; i++) {
-		int64_t at = first + i < data->n ? first + i : data->n - 1;
-
-		err = data->get(data, at, NULL, v->x + i * net->inputs, v->t ? v->t + i * net->truths : NULL,
-				v->t ? net->truths : 0, &v->cls[i]);
-	}
+	if (!err)
+		err = dn_loader_next(v->loader, &v->x, &v->t, &v->cls, NULL);
 	err = dn_group_agree(v->e.group, err, "evaluation");
+	pass.input = v->x;
+	pass.truth = v->judged ? v->t : NULL;
 	if (!err)
 		err = dn_net_forward(net, &pass);
 	if (!err)
@@ -94,7 +96,7 @@ static void see_images(struct eval *v, int64_t first, int64_t n)
 
 	v->send.n = 0;
 	for (int64_t i = 0; i < n && !v->err; i++) {
-		const struct dn_eval_image im = { first + i, v->cls[i], v->t ? v->t + i * net->truths : NULL, v->y_of };
+		const struct dn_eval_image im = { first + i, v->cls[i], v->judged ? v->t + i * net->truths : NULL, v->y_of };
 
 		int64_t bad = 0;
 
@@ -146,7 +148,7 @@ static int tell_gathered(struct eval *v, int64_t index)
  * what each of them added. Collective, so made by all when any batch is not full. */
 static int uncount_copies(struct eval *v, int64_t copies)
 {
-	int err = run_batch(v, v->e.data->n - 1);
+	int err = run_batch(v);
 
 	if (!err && copies)
 		v->e.loss -= v->loss * ((double)copies / (double)v->e.net->local_batch);
@@ -163,10 +165,10 @@ static int run_all(struct eval *v)
 	for (int64_t at = 0; at < v->e.data->n && !err; at += net->microbatch) {
 		int64_t first = at + g->rank * net->local_batch, n = real_images(v, first);
 
-		err = run_batch(v, first);
+		err = run_batch(v);
 		if (err)
 			break;
-		if (v->t)
+		if (v->judged)
 			v->e.loss += v->loss;
 		copies += net->local_batch - n;
 		see_images(v, first, n);
@@ -177,7 +179,7 @@ static int run_all(struct eval *v)
 	}
 	if (!err)
 		err = dn_group_agree(g, v->err, "evaluation");
-	if (!err && v->t && v->e.data->n % net->microbatch)
+	if (!err && v->judged && v->e.data->n % net->microbatch)
 		err = uncount_copies(v, copies);
 	return err;
 }
@@ -198,28 +200,42 @@ static int alloc_outputs(struct eval *v)
 	return err;
 }
 
+/* A batch that is not full is followed by one of copies alone (uncount_copies()). */
+static int start_loader(struct eval *v)
+{
+	const struct dn_net *net = v->e.net;
+	const int64_t n = v->e.data->n, part = n % net->microbatch > 0;
+	const struct dn_loader_config c = {
+		.data = v->e.data,
+		.order = { n, DN_SHUFFLE_OFF, 0 },
+		.batch = net->microbatch,
+		.subdivisions = 1,
+		.rank = v->e.group->rank,
+		.world = v->e.group->world,
+		.inputs = net->inputs,
+		.truths = v->judged ? net->truths : 0,
+		.threads = v->threads > 0 ? v->threads : 1,
+		.first_update = 1,
+		.batches = n / net->microbatch + part + (v->judged && part),
+		.memory = train_ring_memory(net->dev),
+	};
+
+	return dn_loader_create(&v->loader, &c);
+}
+
 static int eval_alloc(struct eval *v)
 {
-	struct dn_net *net = v->e.net;
-	const struct dn_backend *be = net->dev->be;
-	size_t x, t;
 	int err;
 
-	err = dn_mul_size((size_t)net->local_batch, (size_t)net->inputs * sizeof(float), &x);
-	if (!err)
-		err = dn_mul_size((size_t)net->local_batch, (size_t)net->truths * sizeof(float), &t);
-	if (!err)
-		err = be->alloc_host(net->dev, DN_MEM_HOST, x, (void **)&v->x);
-	if (!err && v->e.data->has_truth && net->truths > 0)
-		err = be->alloc_host(net->dev, DN_MEM_HOST, t, (void **)&v->t);
+	v->judged = v->e.data->has_truth && v->e.net->truths > 0;
+	err = start_loader(v);
 	if (!err)
 		err = alloc_outputs(v);
 	if (err)
 		return err;
-	v->cls = dn_calloc((size_t)net->local_batch, sizeof(*v->cls));
 	v->sizes = dn_calloc((size_t)v->e.group->world, sizeof(*v->sizes));
 	v->e.own = v->task->own_bytes ? dn_zalloc(v->task->own_bytes) : NULL;
-	if (!v->cls || !v->sizes || (v->task->own_bytes && !v->e.own))
+	if (!v->sizes || (v->task->own_bytes && !v->e.own))
 		return -ENOMEM;
 	return v->task->begin ? v->task->begin(&v->e) : 0;
 }
@@ -232,13 +248,11 @@ static void eval_fini(struct eval *v)
 	if (v->task->end && v->e.own)
 		v->task->end(&v->e);
 	dn_net_drain(net);
-	be->free_host(net->dev, v->x);
-	be->free_host(net->dev, v->t);
+	dn_loader_destroy(v->loader);
 	for (int k = 0; k < net->n_outputs && v->y; k++)
 		be->free_host(net->dev, v->y[k]);
 	dn_free(v->y);
 	dn_free(v->y_of);
-	dn_free(v->cls);
 	dn_free(v->sizes);
 	dn_free(v->e.own);
 	dn_buf_fini(&v->send);
@@ -282,6 +296,7 @@ int dn_evaluate(struct dn_net *net, const struct dn_dataset *data, const struct 
 	struct eval v = {
 		.e = { .net = net, .data = data, .group = g, .top = o->top },
 		.task = o->task,
+		.threads = o->threads,
 		.fn = o->fn,
 		.arg = o->arg,
 	};

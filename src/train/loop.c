@@ -14,6 +14,7 @@
 #include "base/thread.h"
 #include "io/weights.h"
 #include "train/loop_priv.h"
+#include "train/ring_priv.h"
 
 /* Places in the step's one sum; from SUM_BAD on one for every rank. Where gradients are looked at, behind them the words of the
  * sum of powers, and for every rank its largest element, its first bad block + 1 in a microbatch, and in the sum. All of it adds up
@@ -145,7 +146,7 @@ static int check_space(struct dn_loop *l)
 		/* meta.json: about 200 bytes a tensor and its cfg */
 		all += 400 * (int64_t)l->net->n_params * l->g.world + 2 * (int64_t)l->net->cfg->file->text_bytes;
 	}
-	need = l->g.rank == 0 ? all + weights : mine;
+	need = l->c.unsaved ? 0 : l->g.rank == 0 ? all + weights : mine;
 	if (need == 0)
 		return 0;
 	err = dn_free_space(l->backup, &space);
@@ -323,6 +324,10 @@ int dn_loop_create(struct dn_loop **out, struct dn_net *net, struct dn_dataset *
 	l->valid = valid;
 	l->g = *g;
 	l->c = *c;
+	if (c->unsaved) {
+		l->c.save_every = 0;
+		l->c.save_every_seconds = 0;
+	}
 	l->w = net->w;
 	l->h = net->h;
 	l->inputs = net->inputs;
@@ -363,20 +368,6 @@ int64_t dn_loop_batch_number(const struct dn_loop *l)
 
 /* --- one update --- */
 
-static int ring_alloc(void *arg, enum dn_region r, size_t bytes, void **out)
-{
-	struct dn_device *dev = arg;
-
-	return dev->be->alloc_host(dev, r, bytes, out);
-}
-
-static void ring_free(void *arg, void *p)
-{
-	struct dn_device *dev = arg;
-
-	dev->be->free_host(dev, p);
-}
-
 static int start_loader(struct dn_loop *l, int64_t update)
 {
 	const struct dn_net *net = l->net;
@@ -393,7 +384,7 @@ static int start_loader(struct dn_loop *l, int64_t update)
 		.threads = l->c.loader_threads > 0 ? l->c.loader_threads : 1,
 		.first_update = update,
 		.region_activations = true,
-		.memory = { ring_alloc, ring_free, net->dev },
+		.memory = train_ring_memory(net->dev),
 	};
 
 	return dn_loader_create(&l->loader, &c);

@@ -54,6 +54,7 @@ struct dn_loop_config {
 	enum dn_shuffle shuffle;
 	int loader_threads;
 	struct dn_guards guards;		 /* net->opt.looks must be dn_guards_look() of them */
+	bool unsaved;				 /* no weights, no checkpoints */
 	bool force;				 /* -force: resume over a difference */
 	const struct dn_options *options;	 /* printed in the log's start event; may be NULL */
 	const struct dn_options *plugin_options; /* as PLUGIN.KEY; may be NULL */

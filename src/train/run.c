@@ -39,6 +39,8 @@ static int save_weights(struct dn_loop *l, const char *rest)
 	int64_t start = dn_now_ns(), bytes = 0;
 	int err;
 
+	if (l->c.unsaved)
+		return 0;
 	snprintf(path, sizeof(path), "%s/%s%s", l->backup, l->base, rest); /* fits: check_config() has looked */
 	err = dn_weights_save(l->net, path, l->seen, -1, &l->g, &bytes);
 	return err ? err : tell_saved(l, path, bytes, since(start));
@@ -50,7 +52,7 @@ static int save_ema(struct dn_loop *l)
 	int64_t start = dn_now_ns(), bytes = 0;
 	int err;
 
-	if (!l->net->opt.ema || !l->has_ema)
+	if (!l->net->opt.ema || !l->has_ema || l->c.unsaved)
 		return 0;
 	snprintf(path, sizeof(path), "%s/%s_ema.weights", l->backup, l->base);
 	err = dn_weights_save_ema(l->net, path, l->seen, &l->g, &bytes);
@@ -98,7 +100,7 @@ static int keep_best(struct dn_loop *l, const struct dn_result *r)
 static int validate(struct dn_loop *l, const struct dn_loop_step *s)
 {
 	const struct dn_loop_events *e = &l->c.events;
-	const struct dn_eval_options o = { .top = l->c.top };
+	const struct dn_eval_options o = { .top = l->c.top, .threads = l->c.loader_threads };
 	struct dn_result r;
 	int err;
 
@@ -259,6 +261,8 @@ static int tell_space(struct dn_loop *l, int64_t ckpt_bytes)
 	uint64_t space;
 	int err = dn_free_space(l->backup, &space);
 
+	if (l->c.unsaved)
+		return err;
 	n_weights += floor((double)(done + left) * (double)l->net->batch / n) - floor((double)done * (double)l->net->batch / n);
 	if (l->c.save_every > 0)
 		n_ckpts = (double)(left / l->c.save_every) + 1;

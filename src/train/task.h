@@ -91,6 +91,7 @@ typedef int (*dn_record_fn)(void *arg, int64_t index, const void *record, size_t
 struct dn_eval_options {
 	const struct dn_net_task *task; /* NULL: dn_net_task_for() */
 	int top;
+	int threads;	 /* that decode ahead of the net; < 1: one */
 	dn_record_fn fn; /* NULL: nobody listens; may differ between ranks */
 	void *arg;
 };

@@ -187,7 +187,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: mpirun -n N %s [bytes=N] [runs=N]\n", argv[0]);
 		return 2;
 	}
-	must(fsdp_mesh_create(&b.mesh, FSDP_MPI, 60000), "start");
+	must(fsdp_mesh_create(&b.mesh, FSDP_MPI, 60000, 0), "start");
 	for (int what = 0; what < N_WHAT; what++)
 		all[what] = (struct fsdp_group){ b.mesh->world, 1 };
 	must(fsdp_groups_open(b.mesh, N_WHAT, all), "channels");

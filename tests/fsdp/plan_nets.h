@@ -41,9 +41,8 @@ static inline void planned_fini(struct planned *p)
 }
 
 /* the net only; 0 or the error */
-static inline int planned_net(struct planned *p, const char *text, int world, bool train, int threads)
+static inline int planned_net_of(struct planned *p, const char *text, const struct dn_net_options *opt, int threads)
 {
-	const struct dn_net_options opt = { .world = world, .train = train };
 	const struct dn_backend *be = dn_backend_find("ref");
 	int err;
 
@@ -54,15 +53,21 @@ static inline int planned_net(struct planned *p, const char *text, int world, bo
 	if (!err)
 		err = be->open(DN_CPU(threads), &p->dev);
 	if (!err)
-		err = dn_net_build(&p->net, p->cfg, p->dev, &opt);
+		err = dn_net_build(&p->net, p->cfg, p->dev, opt);
 	return err;
+}
+
+static inline int planned_net(struct planned *p, const char *text, int world, bool train, int threads)
+{
+	return planned_net_of(p, text, &(const struct dn_net_options){ .world = world, .train = train }, threads);
 }
 
 /* @early: updates stand within the last backward, as whoever trains wants it */
 static inline int planned_make_as(struct planned *p, const char *text, int world, bool train, bool early,
 				  const struct fsdp_options *o)
 {
-	int err = planned_net(p, text, world, train, 1);
+	const struct dn_net_options opt = { .world = world, .train = train, .sync_bn = o->sync_bn };
+	int err = planned_net_of(p, text, &opt, 1);
 
 	if (!err) {
 		p->net->opt.looks = o->looks; /* whose bytes in the net no plan here is asked for */

@@ -117,7 +117,7 @@ static void gather_rank(int rank, void *arg)
 	free(shard);
 }
 
-static void gather_brings_every_shard_to_every_rank(void)
+static void t2_gather_brings_every_shard_to_every_rank(void)
 {
 	static const int64_t lens[] = { 0, 1, 16, 1000, 4099 };
 
@@ -187,7 +187,7 @@ static void reduce_rank(int rank, void *arg)
 	free(staging);
 }
 
-static void reduce_is_the_tree_sum_over_ranks_bit_for_bit(void)
+static void t2_reduce_is_the_tree_sum_over_ranks_bit_for_bit(void)
 {
 	static const int64_t lens[] = { 1, 16, 17, 333 }; /* pieces of 16 floats: one, two, many, a short last one */
 
@@ -216,7 +216,7 @@ static void reduce_is_the_tree_sum_over_ranks_bit_for_bit(void)
 		}
 }
 
-static void late_rank_is_named_by_all_others(void)
+static void t36_late_rank_is_named_by_all_others(void)
 {
 	for (int world = 2; world <= 4; world++)
 		for (int k = 0; k < 2; k++) {
@@ -380,7 +380,7 @@ static void agreement_names_the_late_rank(void)
 	}
 }
 
-static void left_rank_ends_the_others_at_once(void)
+static void t36_left_rank_ends_the_others_at_once(void)
 {
 	struct job j;
 	struct bench b;
@@ -404,13 +404,13 @@ static void left_rank_ends_the_others_at_once(void)
 }
 
 static const struct check_case cases[] = {
-	{ "gather_brings_every_shard_to_every_rank", gather_brings_every_shard_to_every_rank },
-	{ "reduce_is_the_tree_sum_over_ranks_bit_for_bit", reduce_is_the_tree_sum_over_ranks_bit_for_bit },
-	{ "late_rank_is_named_by_all_others", late_rank_is_named_by_all_others },
+	{ "t2_gather_brings_every_shard_to_every_rank", t2_gather_brings_every_shard_to_every_rank },
+	{ "t2_reduce_is_the_tree_sum_over_ranks_bit_for_bit", t2_reduce_is_the_tree_sum_over_ranks_bit_for_bit },
+	{ "t36_late_rank_is_named_by_all_others", t36_late_rank_is_named_by_all_others },
 	{ "message_of_another_size_is_an_error_naming_both_ranks", message_of_another_size_is_an_error_naming_both_ranks },
 	{ "control_operations_give_the_same_on_all_ranks", control_operations_give_the_same_on_all_ranks },
 	{ "agreement_names_the_late_rank", agreement_names_the_late_rank },
-	{ "left_rank_ends_the_others_at_once", left_rank_ends_the_others_at_once },
+	{ "t36_left_rank_ends_the_others_at_once", t36_left_rank_ends_the_others_at_once },
 	{ NULL, NULL }
 };
 

@@ -405,7 +405,7 @@ static void late_rank(struct job *j, struct fsdp_control *c, int rank)
 	}
 }
 
-static void a_late_rank_is_named_by_all_others_and_nobody_else_is(void)
+static void t36_a_late_rank_is_named_by_all_others_and_nobody_else_is(void)
 {
 	static struct job j;
 
@@ -481,7 +481,8 @@ static const struct check_case cases[] = {
 	{ "texts_short_and_long_come_to_rank_0_in_order", texts_short_and_long_come_to_rank_0_in_order },
 	{ "messages_of_a_rank_grow_with_the_logarithm_of_ranks", messages_of_a_rank_grow_with_the_logarithm_of_ranks },
 	{ "sums_of_later_steps_take_no_memory", sums_of_later_steps_take_no_memory },
-	{ "a_late_rank_is_named_by_all_others_and_nobody_else_is", a_late_rank_is_named_by_all_others_and_nobody_else_is },
+	{ "t36_a_late_rank_is_named_by_all_others_and_nobody_else_is",
+	  t36_a_late_rank_is_named_by_all_others_and_nobody_else_is },
 	{ "after_roll_calls_in_vain_a_late_rank_is_still_named", after_roll_calls_in_vain_a_late_rank_is_still_named },
 	{ "a_rank_at_another_operation_is_an_error_that_names_both", a_rank_at_another_operation_is_an_error_that_names_both },
 	{ NULL, NULL }

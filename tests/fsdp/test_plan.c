@@ -139,7 +139,7 @@ static void tensors_and_gaps_fill(const struct fsdp_plan *p, int i)
 	free(seen);
 }
 
-static void every_world_cuts_every_tensor_completely(void)
+static void t1_every_world_cuts_every_tensor_completely(void)
 {
 	const struct fsdp_options o = plan_defaults();
 
@@ -309,14 +309,14 @@ static void check_order(const char *text, bool train, struct fsdp_options o, boo
 	planned_fini(&p);
 }
 
-static void pre_gathers_the_next_block_before_a_block_computes(void)
+static void t9_pre_gathers_the_next_block_before_a_block_computes(void)
 {
 	check_order(chain4, true, plan_defaults(), false,
 		    "G0 G1 F0 L0 G2 F1 L1 G3 F2 F3 "
 		    "B3 R3 I3 L3 G1 B2 R2 I2 L2 B1 R1 I1 L1 B0 R0 U3 U2 U1 U0");
 }
 
-static void post_gathers_the_next_block_after_a_block_and_before_its_reduction(void)
+static void t9_post_gathers_the_next_block_after_a_block_and_before_its_reduction(void)
 {
 	struct fsdp_options o = plan_defaults();
 
@@ -326,7 +326,7 @@ static void post_gathers_the_next_block_after_a_block_and_before_its_reduction(v
 		    "B3 L3 R3 B2 L2 G1 R2 B1 L1 R1 B0 R0 U3 U2 U1 U0");
 }
 
-static void none_gathers_a_block_when_it_is_due(void)
+static void t9_none_gathers_a_block_when_it_is_due(void)
 {
 	struct fsdp_options o = plan_defaults();
 
@@ -336,7 +336,7 @@ static void none_gathers_a_block_when_it_is_due(void)
 		    "B3 R3 I3 L3 B2 R2 I2 L2 G1 B1 R1 I1 L1 B0 R0 U3 U2 U1 U0");
 }
 
-static void depth_two_gathers_two_blocks_ahead(void)
+static void t9_depth_two_gathers_two_blocks_ahead(void)
 {
 	struct fsdp_options o = plan_defaults();
 
@@ -462,7 +462,7 @@ static void a_frozen_prefix_is_gathered_in_forward_only(void)
 
 /* --- counts and bytes --- */
 
-static void collectives_are_counted_as_the_formula_says(void)
+static void t8_collectives_are_counted_as_the_formula_says(void)
 {
 	for (int c = 0; c < N_CHAINS; c++)
 		for (int world = 1; world <= 4; world++)
@@ -492,7 +492,7 @@ static void collectives_are_counted_as_the_formula_says(void)
 			}
 }
 
-static void region_bytes_are_those_of_the_formula(void)
+static void t11_region_bytes_are_those_of_the_formula(void)
 {
 	for (int c = 0; c < N_CHAINS; c++)
 		for (int world = 1; world <= 8; world++) {
@@ -1010,15 +1010,15 @@ static void a_failed_allocation_fails_the_plan_and_leaks_nothing(void)
 	}
 
 static const struct check_case cases[] = { CASE(layout_follows_the_worked_example),
-					   CASE(every_world_cuts_every_tensor_completely),
+					   CASE(t1_every_world_cuts_every_tensor_completely),
 					   CASE(padding_is_below_one_alignment_a_tensor_and_rank),
 					   CASE(buffers_are_outside_the_layout),
 					   CASE(a_plan_beyond_2_31_elements_allocates_none_of_them),
 					   CASE(slots_alternate_and_are_as_large_as_their_largest_block),
-					   CASE(pre_gathers_the_next_block_before_a_block_computes),
-					   CASE(post_gathers_the_next_block_after_a_block_and_before_its_reduction),
-					   CASE(none_gathers_a_block_when_it_is_due),
-					   CASE(depth_two_gathers_two_blocks_ahead),
+					   CASE(t9_pre_gathers_the_next_block_before_a_block_computes),
+					   CASE(t9_post_gathers_the_next_block_after_a_block_and_before_its_reduction),
+					   CASE(t9_none_gathers_a_block_when_it_is_due),
+					   CASE(t9_depth_two_gathers_two_blocks_ahead),
 					   CASE(limit_one_gathers_one_block_at_a_time),
 					   CASE(waits_are_those_that_the_slots_and_queues_need),
 					   CASE(an_update_stands_where_compute_knows_of_its_reduction),
@@ -1028,8 +1028,8 @@ static const struct check_case cases[] = { CASE(layout_follows_the_worked_exampl
 					   CASE(statistics_of_a_single_block_are_waited_for),
 					   CASE(blocks_without_params_have_operations_but_no_collectives),
 					   CASE(a_frozen_prefix_is_gathered_in_forward_only),
-					   CASE(collectives_are_counted_as_the_formula_says),
-					   CASE(region_bytes_are_those_of_the_formula),
+					   CASE(t8_collectives_are_counted_as_the_formula_says),
+					   CASE(t11_region_bytes_are_those_of_the_formula),
 					   CASE(replicated_bytes_are_those_of_the_local_store),
 					   CASE(inference_has_values_and_no_more),
 					   CASE(the_hash_depends_on_plan_and_nothing_else),

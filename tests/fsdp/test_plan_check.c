@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "plan_nets.h"
+#include "plan_path.h"
 
 static const char *const texts[] = {
 	/* a chain that is longer than any limit below */
@@ -88,15 +89,18 @@ static int without_each_wait(const struct fsdp_plan *plan, struct fsdp_schedule 
 
 		for (int k = 0; k < saved.n_waits; k++) {
 			struct fsdp_op *op = &s->ops[i];
-			char name[128];
+			char name[128], path[2048];
 
 			*op = saved;
 			memmove(op->waits + k, op->waits + k + 1, (size_t)(saved.n_waits - k - 1) * sizeof(op->waits[0]));
 			op->n_waits--;
 			fsdp_plan_event_name(plan, saved.waits[k], name, sizeof(name));
 			if (fsdp_plan_check(plan, NULL, NULL) != -EINVAL) {
-				fprintf(stderr, "net %d variant %d: %s of block %d, micro %d, works without %s\n", t, v,
-					fsdp_op_name(saved.kind), saved.block, saved.micro, name);
+				if (!path_of(plan, &(const struct path_runs){ s, s }, i, saved.waits[k], path, sizeof(path)))
+					snprintf(path, sizeof(path), "nothing, so the check misses it");
+				fprintf(stderr,
+					"net %d variant %d: %s of block %d, micro %d, works without %s, which is implied by %s\n",
+					t, v, fsdp_op_name(saved.kind), saved.block, saved.micro, name, path);
 				CU_FAIL("a wait that is not needed, or a check that misses it");
 			}
 			n++;
@@ -122,6 +126,43 @@ static void no_single_wait_can_be_left_out(void)
 	CU_ASSERT(n > 500); /* the loops did run */
 }
 
+/* A wait that another one brings: its removal is no fault, and the path that implies it is found. A wait that is
+ * needed has none, behind another step or behind an evaluation. */
+static void a_wait_that_is_implied_has_a_path(void)
+{
+	struct planned p;
+	struct path_runs twice, after;
+	struct fsdp_schedule *s;
+	char path[2048];
+	int n = 0;
+
+	CHECK_OK_FATAL(make(&p, 0, 0));
+	s = &p.plan->step;
+	twice.first = twice.second = after.second = s;
+	after.first = &p.plan->eval;
+	for (int i = 0; i < s->n_ops; i++)
+		for (int k = 0; k < s->ops[i].n_waits; k++, n++)
+			CU_ASSERT_FALSE(path_of(p.plan, &twice, i, s->ops[i].waits[k], path, sizeof(path)) &&
+					path_of(p.plan, &after, i, s->ops[i].waits[k], path, sizeof(path)));
+	CU_ASSERT(n > 10);
+	for (int i = 0; i < s->n_ops; i++) { /* backward of the last block waits for nothing: forward of it did */
+		struct fsdp_op *op = &s->ops[i];
+		const struct fsdp_op was = *op;
+
+		if (op->kind != FSDP_BACKWARD || op->block != p.plan->n_blocks - 1)
+			continue;
+		op->waits[op->n_waits++] = FSDP_GATHER * p.plan->n_blocks + op->block;
+		CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
+		CU_ASSERT_FATAL(path_of(p.plan, &twice, i, op->waits[op->n_waits - 1], path, sizeof(path)));
+		CHECK_STR(
+			path,
+			"gather of block4 (run 2, micro 0, gather queue) -> forward of block4 (run 2, micro 0, compute queue) -> "
+			"backward of block4 (run 2, micro 0, compute queue)");
+		*op = was;
+	}
+	planned_fini(&p);
+}
+
 static unsigned draw(unsigned *state, unsigned n)
 {
 	*state = *state * 1103515245u + 12345u;
@@ -129,14 +170,15 @@ static unsigned draw(unsigned *state, unsigned n)
 }
 
 /* MARKED: every layer's block says whether it is frozen, PREFIX: those up to one layer are, or none. TIED: none is, all are of one
- * shape, have a block and perhaps the params of an earlier one */
+ * shape, have a block and perhaps the params of an earlier one. Half of all look at
+ * gradients, exchange statistics within their passes, and recompute. */
 enum nets { PREFIX, MARKED, TIED };
 
 static void check_random_plans(enum nets nets)
 {
 	const bool marks = nets == MARKED;
 	static const enum dn_type types[] = { DN_F32, DN_BF16, DN_F16, DN_F32 };
-	unsigned s = 1;
+	unsigned s = 1, kinds = 0;
 
 	for (int round = 0; round < 150; round++) {
 		unsigned n = 1 + draw(&s, 8), frozen = draw(&s, 3) ? n : draw(&s, n), subdivisions = 1 + draw(&s, 3);
@@ -160,6 +202,10 @@ static void check_random_plans(enum nets nets)
 		o.policy_given = marks && draw(&s, 2); /* frozen and learning layers in one block */
 		if (o.policy_given)
 			o.policy = policy_of(draw(&s, 2) ? "size:1K" : "whole");
+		o.looks = draw(&s, 2);
+		o.sync_bn = draw(&s, 2);
+		o.recompute = draw(&s, 2) ? "all" : NULL;
+		o.recompute_where = "test";
 		o.wire.gather = types[draw(&s, 4)];
 		o.wire.reduce = types[draw(&s, 4)];
 		if (o.accumulate >= FSDP_NO_SYNC)
@@ -186,11 +232,15 @@ static void check_random_plans(enum nets nets)
 		CHECK_OK_FATAL(dn_buf_printf(&text, SOFTMAX));
 		CHECK_OK_FATAL(planned_make_as(&p, text.s, world, draw(&s, 5) > 0, draw(&s, 2), &o));
 		CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
+		for (int i = 0; i < p.plan->step.n_ops; i++)
+			kinds |= 1u << p.plan->step.ops[i].kind;
 		without_each_wait(p.plan, &p.plan->step, -1, round);
 		without_each_wait(p.plan, &p.plan->eval, -1, round);
+		without_each_wait(p.plan, &p.plan->repeat, -1, round);
 		planned_fini(&p);
 		dn_buf_fini(&text);
 	}
+	CHECK_EQ(kinds, (1u << FSDP_OP_KINDS) - 1); /* every kind of operation was drawn */
 }
 
 static void random_plans_are_clean_and_have_no_wait_too_many(void)
@@ -401,10 +451,11 @@ static void a_look_behind_an_update_is_reported(void)
 }
 
 static const struct check_case cases[] = {
-	{ "T18_looks_come_between_all_reductions_and_all_updates", looks_come_between_all_reductions_and_all_updates },
+	{ "t18_looks_come_between_all_reductions_and_all_updates", looks_come_between_all_reductions_and_all_updates },
 	{ "a_look_behind_an_update_is_reported", a_look_behind_an_update_is_reported },
 	{ "every_plan_is_clean", every_plan_is_clean },
 	{ "no_single_wait_can_be_left_out", no_single_wait_can_be_left_out },
+	{ "a_wait_that_is_implied_has_a_path", a_wait_that_is_implied_has_a_path },
 	{ "random_plans_are_clean_and_have_no_wait_too_many", random_plans_are_clean_and_have_no_wait_too_many },
 	{ "t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many",
 	  t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many },

@@ -30,6 +30,7 @@ static void t22_recomputed_blocks_change_no_bit_at_any_number_of_ranks(void)
 
 				memset(j.loss, 0, sizeof(j.loss));
 				j.opt.recompute = lists[k];
+				j.opt.stay = k % 3 == 1;
 				j.opt.limit = 1 + k % 3;
 				j.opt.depth = j.opt.limit - 1;
 				j.opt.grad_slots = 1 + k % 2;

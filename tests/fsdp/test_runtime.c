@@ -302,7 +302,7 @@ static void two_ranks_are_bit_equal_to_two_subdivisions(void)
 }
 
 /* Sums over ranks come in another order: 10 steps. */
-static void every_world_trains_as_one_process(void)
+static void t4_every_world_trains_as_one_process(void)
 {
 	struct job a = job_of(1, NET("", "1"));
 
@@ -448,7 +448,7 @@ static void slots_prefetch_and_depth_change_no_bit(void)
 	job_fini(&a);
 }
 
-static void assembled_gradient_is_that_of_one_process(void)
+static void t7_assembled_gradient_is_that_of_one_process(void)
 {
 	struct job a = job_of(1, NET("", "1"));
 
@@ -509,7 +509,7 @@ static void look_traffic(struct job *j, int rank, struct dn_net *net)
 	CHECK_EQ(r.reduce.counted_calls, 2 * 4);
 }
 
-static void counted_traffic_is_the_planned(void)
+static void t8_counted_traffic_is_the_planned(void)
 {
 	for (int world = 1; world <= 4; world++) {
 		struct job j = job_of(world, NET(BN, "2"));
@@ -552,7 +552,7 @@ static void look_memory(struct job *j, int rank, struct dn_net *net)
 	pthread_barrier_wait(&j->line);
 }
 
-static void measured_memory_is_the_planned_in_every_region(void)
+static void t11_measured_memory_is_the_planned_in_every_region(void)
 {
 	for (int world = 1; world <= 4; world++) {
 		struct job j = job_of(world, NET(BN, "2"));
@@ -570,11 +570,11 @@ static void measured_memory_is_the_planned_in_every_region(void)
 	}
 }
 
-static void steps_after_the_first_allocate_nothing(void)
+static void t11_steps_after_the_first_allocate_nothing(void)
 {
 	struct job j = job_of(1, NET(BN, "2"));
 
-	j.steps = 4;
+	j.steps = 32;
 	job_run(&j);
 	CHECK_EQ(j.n_allocs, 0);
 	job_fini(&j);
@@ -605,7 +605,7 @@ static void look_rolling(struct job *j, int rank, struct dn_net *net)
 	pthread_mutex_unlock(&rolling_lock);
 }
 
-static void rolling_statistics_are_equal_on_all_ranks(void)
+static void t34_rolling_statistics_are_equal_on_all_ranks(void)
 {
 	for (int world = 2; world <= 4; world++) {
 		struct job j = job_of(world, NET(BN, "2"));
@@ -662,12 +662,12 @@ static void log_case(enum fsdp_prefetch prefetch, int limit, int depth, const ch
 
 /* Blocks 0 conv, 1 pool (no params), 2 conv, 3 wide, 4 tail. With two slots 4 and 3 stay at the turn; block 0's backward reads
  * no values (its input needs no gradient), so it is not gathered again. */
-static void operations_run_in_the_planned_order(void)
+static void t9_operations_run_in_the_planned_order(void)
 {
 	log_case(FSDP_PRE, 2, 1, "G0 G2 F0 R0 F1 G3 F2 R2 G4 F3 F4 B4 S4 I4 R4 G2 B3 S3 I3 R3 B2 S2 I2 R2 B1 B0 S0 U4 U3 U2 U0");
 }
 
-static void operations_follow_every_prefetch_mode(void)
+static void t9_operations_follow_every_prefetch_mode(void)
 {
 	log_case(FSDP_NONE, 2, 0, "G0 F0 R0 F1 G2 F2 R2 G3 F3 G4 F4 B4 S4 I4 R4 B3 S3 I3 R3 G2 B2 S2 I2 R2 B1 B0 S0 U4 U3 U2 U0");
 	log_case(FSDP_POST, 2, 1, "G0 F0 R0 G2 F1 F2 R2 G3 F3 G4 F4 B4 R4 S4 B3 R3 G2 S3 B2 R2 S2 B1 B0 S0 U4 U3 U2 U0");
@@ -762,7 +762,7 @@ static void write_rank(int rank, void *arg)
 	free(back);
 }
 
-static void written_tensors_come_back_bit_for_bit(void)
+static void t1_written_tensors_come_back_bit_for_bit(void)
 {
 	for (int world = 1; world <= 4; world++) {
 		struct job j = job_of(world, NET(BN, "1"));
@@ -793,7 +793,7 @@ static void stall_rank(int rank, void *arg)
 	unbuild(&r);
 }
 
-static void late_rank_is_named_with_block_and_operation(void)
+static void t36_late_rank_is_named_with_block_and_operation(void)
 {
 	struct job j = job_of(3, NET("", "1"));
 
@@ -807,22 +807,22 @@ static void late_rank_is_named_with_block_and_operation(void)
 static const struct check_case cases[] = {
 	{ "one_rank_is_bit_equal_to_the_local_store", one_rank_is_bit_equal_to_the_local_store },
 	{ "two_ranks_are_bit_equal_to_two_subdivisions", two_ranks_are_bit_equal_to_two_subdivisions },
-	{ "every_world_trains_as_one_process", every_world_trains_as_one_process },
+	{ "t4_every_world_trains_as_one_process", t4_every_world_trains_as_one_process },
 	{ "t5_t6_t27_strategies_have_the_bits_of_full", t5_t6_t27_strategies_have_the_bits_of_full },
 	{ "t12_t13_accumulation_is_that_of_one_large_batch", t12_t13_accumulation_is_that_of_one_large_batch },
 	{ "slots_prefetch_and_depth_change_no_bit", slots_prefetch_and_depth_change_no_bit },
-	{ "assembled_gradient_is_that_of_one_process", assembled_gradient_is_that_of_one_process },
+	{ "t7_assembled_gradient_is_that_of_one_process", t7_assembled_gradient_is_that_of_one_process },
 	{ "initial_values_do_not_depend_on_the_world", initial_values_do_not_depend_on_the_world },
-	{ "counted_traffic_is_the_planned", counted_traffic_is_the_planned },
-	{ "measured_memory_is_the_planned_in_every_region", measured_memory_is_the_planned_in_every_region },
-	{ "steps_after_the_first_allocate_nothing", steps_after_the_first_allocate_nothing },
-	{ "rolling_statistics_are_equal_on_all_ranks", rolling_statistics_are_equal_on_all_ranks },
-	{ "operations_run_in_the_planned_order", operations_run_in_the_planned_order },
-	{ "operations_follow_every_prefetch_mode", operations_follow_every_prefetch_mode },
+	{ "t8_counted_traffic_is_the_planned", t8_counted_traffic_is_the_planned },
+	{ "t11_measured_memory_is_the_planned_in_every_region", t11_measured_memory_is_the_planned_in_every_region },
+	{ "t11_steps_after_the_first_allocate_nothing", t11_steps_after_the_first_allocate_nothing },
+	{ "t34_rolling_statistics_are_equal_on_all_ranks", t34_rolling_statistics_are_equal_on_all_ranks },
+	{ "t9_operations_run_in_the_planned_order", t9_operations_run_in_the_planned_order },
+	{ "t9_operations_follow_every_prefetch_mode", t9_operations_follow_every_prefetch_mode },
 	{ "call_out_of_order_is_refused_with_both_operations", call_out_of_order_is_refused_with_both_operations },
 	{ "values_that_were_never_written_are_refused", values_that_were_never_written_are_refused },
-	{ "written_tensors_come_back_bit_for_bit", written_tensors_come_back_bit_for_bit },
-	{ "late_rank_is_named_with_block_and_operation", late_rank_is_named_with_block_and_operation },
+	{ "t1_written_tensors_come_back_bit_for_bit", t1_written_tensors_come_back_bit_for_bit },
+	{ "t36_late_rank_is_named_with_block_and_operation", t36_late_rank_is_named_with_block_and_operation },
 	{ NULL, NULL }
 };
 

@@ -229,7 +229,7 @@ static void rank_main(int rank, void *arg)
 	bench_close(b);
 }
 
-static void gathers_and_sums_are_what_they_should_be(void)
+static void t2_gathers_and_sums_are_what_they_should_be(void)
 {
 	static const int64_t lens[] = { 0, 1, 16, 1000, 4099 };
 
@@ -264,7 +264,7 @@ static void groups_of_both_dimensions_keep_apart(void)
 }
 
 /* each fills its memory anew as soon as its own operation is over */
-static void nobody_writes_where_another_one_still_reads(void)
+static void t3_nobody_writes_where_another_one_still_reads(void)
 {
 	for (int world = 2; world <= 4; world++) {
 		struct job j;
@@ -277,7 +277,7 @@ static void nobody_writes_where_another_one_still_reads(void)
 	}
 }
 
-static void a_late_rank_is_named(void)
+static void t36_a_late_rank_is_named(void)
 {
 	struct job j;
 
@@ -509,10 +509,10 @@ static void what_has_no_window_is_refused(void)
 #f, f \
 	}
 static const struct check_case cases[] = {
-	CASE(gathers_and_sums_are_what_they_should_be),
+	CASE(t2_gathers_and_sums_are_what_they_should_be),
 	CASE(groups_of_both_dimensions_keep_apart),
-	CASE(nobody_writes_where_another_one_still_reads),
-	CASE(a_late_rank_is_named),
+	CASE(t3_nobody_writes_where_another_one_still_reads),
+	CASE(t36_a_late_rank_is_named),
 	CASE(a_rank_in_another_operation_is_named),
 	CASE(an_operation_ends_when_all_have_read),
 	CASE(ranks_of_several_hosts_share_nothing),

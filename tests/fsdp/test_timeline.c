@@ -11,55 +11,162 @@
 	"[block]\nname=mid\n[connected]\noutput=13\nbatch_normalize=1\nactivation=tanh\n" \
 	"[block]\nname=tail\n[connected]\noutput=6\nactivation=linear\n[softmax]\n"
 
-static const enum fsdp_strategy strategies[] = { FSDP_FULL, FSDP_HYBRID_FULL_OPT };
-
-static struct train_job job_of(int s)
+static struct train_job job_of_two(void)
 {
-	struct train_job j = train_job_of(NET, s ? 4 : 2);
+	struct train_job j = train_job_of(NET, 2);
 
-	j.opt.strategy = strategies[s];
-	j.opt.shards = s ? 2 : 0;
 	j.sync_bn = true;
 	j.other_passes = true;
 	j.opt.trace_steps = 2;
 	return j;
 }
 
+struct way { /* what four ranks run */
+	enum fsdp_strategy strategy;
+	int shards, stay;
+	enum fsdp_accumulate accumulate;
+	enum fsdp_transport transport;
+	int limit;
+	enum fsdp_prefetch prefetch;
+	bool recompute;
+};
+
+static const struct way ways[] = {
+	{ FSDP_FULL, 0, 0, FSDP_SHARDED_SUM, FSDP_AUTO, 2, FSDP_PRE, false },
+	{ FSDP_HYBRID_FULL_OPT, 2, 0, FSDP_SHARDED_SUM, FSDP_SHM, 2, FSDP_PRE, false },
+	{ FSDP_FULL, 0, 0, FSDP_SHARDED_SUM, FSDP_SHM, 2, FSDP_POST, true },
+	{ FSDP_HYBRID_FULL, 2, 0, FSDP_HYBRID_LAST, FSDP_AUTO, 3, FSDP_PRE, false },
+	{ FSDP_FULL, 0, 2, FSDP_SHARDED_SUM, FSDP_SHM, 2, FSDP_PRE, false },
+	{ FSDP_HYBRID_GRAD_OP, 2, 0, FSDP_SHARDED_SUM, FSDP_SHM, 2, FSDP_PRE, true },
+	{ FSDP_GRAD_OP, 0, 0, FSDP_SHARDED_SUM, FSDP_SHM, 2, FSDP_PRE, false },
+	{ FSDP_HYBRID_FULL, 2, 0, FSDP_NO_SYNC, FSDP_SHM, 2, FSDP_POST, false },
+	{ FSDP_FULL, 0, 0, FSDP_NO_SYNC_KEEP, FSDP_SHM, 2, FSDP_PRE, false },
+	{ FSDP_OPT, 0, 0, FSDP_SHARDED_SUM, FSDP_AUTO, 2, FSDP_PRE, false },
+	{ FSDP_FULL, 0, 0, FSDP_NO_SYNC, FSDP_AUTO, 1, FSDP_NONE, false },
+	{ FSDP_HYBRID_FULL_OPT, 2, 0, FSDP_HYBRID_LAST, FSDP_SHM, 2, FSDP_PRE, true },
+	{ FSDP_FULL, 0, 1, FSDP_SHARDED_SUM, FSDP_SHM, 2, FSDP_NONE, false },
+	{ FSDP_REPLICATE, 0, 0, FSDP_SHARDED_SUM, FSDP_SHM, 2, FSDP_PRE, false },
+};
+enum { N_WAYS = sizeof(ways) / sizeof(ways[0]), N_SEEDS = 20 };
+
+static void count_delays(struct train_job *j, int rank, struct dn_net *net)
+{
+	const struct fsdp_store *s = net->store.self;
+
+	for (int q = 0; q < FSDP_QUEUES && rank == 0; q++)
+		CU_ASSERT(!(j->opt.debug.delay[q].ms > 0) || s->rt.timeline.n_delays[q] > 0);
+}
+
+static struct train_job job_of_way(const struct way *w)
+{
+	struct train_job j = train_job_of(NET, 4);
+
+	j.opt.strategy = w->strategy;
+	j.opt.shards = w->shards;
+	j.opt.stay = w->stay;
+	j.opt.accumulate = w->accumulate;
+	j.opt.transport = w->transport;
+	j.opt.limit = w->limit;
+	j.opt.depth = w->limit - 1;
+	j.opt.prefetch = w->prefetch;
+	j.opt.grad_slots = w->accumulate >= FSDP_NO_SYNC ? 3 : 2;
+	j.opt.recompute = w->recompute ? "all" : NULL;
+	j.opt.recompute_where = "test";
+	j.sync_bn = j.other_passes = true;
+	j.steps = 2;
+	j.look = count_delays;
+	return j;
+}
+
+/* every other one updates within its last backward, as training does */
+static struct train_job numbered(int k)
+{
+	struct train_job j = job_of_way(&ways[k]);
+
+	j.early = k & 1;
+	return j;
+}
+
+static bool has_work(const struct way *w, int q)
+{
+	if (q == FSDP_GATHERQ) /* whole values are never gathered */
+		return w->strategy != FSDP_OPT && w->strategy != FSDP_REPLICATE;
+	return q != FSDP_REPLICAQ || w->shards;
+}
+
+static struct train_job undelayed[N_WAYS];
+
+static void run_undelayed(void)
+{
+	for (int k = 0; k < N_WAYS && !undelayed[k].values; k++) {
+		undelayed[k] = numbered(k);
+		train_run(&undelayed[k]);
+	}
+}
+
+/* Each seed with the next way that has work for the queue @q; -1: all queues. */
+static void check_delays(int q, bool poison)
+{
+	run_undelayed();
+	for (int seed = 1, k = q < 0 ? 0 : q; seed <= N_SEEDS; seed++, k = (k + 1) % N_WAYS) {
+		struct train_job j;
+
+		while (q >= 0 && !has_work(&ways[k], q))
+			k = (k + 1) % N_WAYS;
+		j = numbered(k);
+		for (int i = 0; i < FSDP_QUEUES; i++)
+			if (q < 0 ? has_work(&ways[k], i) : i == q)
+				j.opt.debug.delay[i] = (struct fsdp_delay){ q < 0 ? .5 : 1, (uint64_t)seed };
+		j.opt.debug.poison = poison;
+		train_run(&j);
+		train_same_bits(&j, &undelayed[k]);
+		train_fini(&j);
+	}
+}
+
 static void t3_delays_in_each_queue_change_no_bit(void)
 {
-	for (int s = 0; s < 2; s++) {
-		struct train_job plain = job_of(s);
-
-		train_run(&plain);
-		for (int q = 0; q < FSDP_QUEUES; q++)
-			for (uint64_t seed = 1; seed <= 4; seed++) {
-				struct train_job j = job_of(s);
-
-				j.opt.debug.delay[q] = (struct fsdp_delay){ 1.5, seed };
-				train_run(&j);
-				train_same_bits(&j, &plain);
-				train_fini(&j);
-			}
-		train_fini(&plain);
-	}
+	for (int q = 0; q < FSDP_QUEUES; q++)
+		check_delays(q, false);
 }
 
 static void t3_delays_in_all_queues_with_poison_change_no_bit(void)
 {
-	for (int s = 0; s < 2; s++) {
-		struct train_job plain = job_of(s);
+	check_delays(-1, true);
+}
 
+/* T14: the replicas' sums are late, and what may be used again is overwritten at once */
+static void t14_slow_sums_of_replicas_change_no_bit(void)
+{
+	check_delays(FSDP_REPLICAQ, true);
+}
+
+/* T15: likewise gathers, and compute, which copies the part that stays of a block out of its slot; T25: and updates it, so that the
+ * next step's gather could be there before the values */
+static void t15_t25_late_parts_and_late_updates_change_no_bit(void)
+{
+	struct way w = { FSDP_FULL, 0, 2, FSDP_SHARDED_SUM, FSDP_AUTO, 2, FSDP_PRE, false };
+
+	for (int shm = 0; shm < 2; shm++) {
+		struct train_job plain;
+
+		w.transport = shm ? FSDP_SHM : FSDP_AUTO;
+		plain = job_of_way(&w);
+		plain.steps = 4;
+		plain.early = shm;
 		train_run(&plain);
-		for (uint64_t seed = 11; seed <= 13; seed++) {
-			struct train_job j = job_of(s);
+		for (int q = FSDP_COMPUTE; q <= FSDP_GATHERQ; q++)
+			for (uint64_t seed = 1; seed <= 3; seed++) {
+				struct train_job j = job_of_way(&w);
 
-			for (int q = 0; q < FSDP_QUEUES; q++)
-				j.opt.debug.delay[q] = (struct fsdp_delay){ 1, seed };
-			j.opt.debug.poison = true;
-			train_run(&j);
-			train_same_bits(&j, &plain);
-			train_fini(&j);
-		}
+				j.steps = plain.steps;
+				j.early = plain.early;
+				j.opt.debug.delay[q] = (struct fsdp_delay){ 2, seed };
+				j.opt.debug.poison = true;
+				train_run(&j);
+				train_same_bits(&j, &plain);
+				train_fini(&j);
+			}
 		train_fini(&plain);
 	}
 }
@@ -132,7 +239,7 @@ static void poison_fills_slots_that_nobody_uses(void)
 
 static void time_goes_to_its_phase(void)
 {
-	struct train_job j = job_of(0), twice = job_of(0);
+	struct train_job j = job_of_two(), twice = job_of_two();
 	struct fsdp_delay d = { 8, 5 };
 
 	j.opt.debug.delay[FSDP_GATHERQ] = twice.opt.debug.delay[FSDP_COMPUTE] = d;
@@ -173,7 +280,7 @@ static void look_at_blocks(struct train_job *j, int rank, struct dn_net *net)
 
 static void blocks_count_what_is_planned(void)
 {
-	struct train_job j = job_of(0);
+	struct train_job j = job_of_two();
 
 	j.other_passes = false;
 	j.look = look_at_blocks;
@@ -251,6 +358,8 @@ static void without_layers_or_collectives_the_rest_runs(void)
 static const struct check_case cases[] = {
 	CASE(t3_delays_in_each_queue_change_no_bit),
 	CASE(t3_delays_in_all_queues_with_poison_change_no_bit),
+	CASE(t14_slow_sums_of_replicas_change_no_bit),
+	CASE(t15_t25_late_parts_and_late_updates_change_no_bit),
 	CASE(poison_between_uses_changes_no_bit),
 	CASE(poison_fills_slots_that_nobody_uses),
 	CASE(time_goes_to_its_phase),
@@ -263,5 +372,9 @@ static const struct check_case cases[] = {
 
 int main(void)
 {
-	return check_run("fsdp/timeline", cases);
+	int rc = check_run("fsdp/timeline", cases);
+
+	for (int k = 0; k < N_WAYS; k++)
+		train_fini(&undelayed[k]);
+	return rc;
 }

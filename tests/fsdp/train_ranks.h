@@ -9,14 +9,15 @@
 
 #define TRAIN_CLASSES 6
 #define TRAIN_BATCH 24 /* splits over 1 to 4 ranks at up to 2 subdivisions */
-#define TRAIN_STEPS 16
+#define TRAIN_STEPS 200
 
 struct train_job {
 	const char *cfg, *backend;
 	int world, steps; /* steps 0: one backward, and the gradients are read */
 	bool plain;	  /* the local store; world 1 */
 	bool sync_bn, other_passes;
-	bool early; /* updates within the last backward */
+	bool between; /* an evaluation after each microbatch */
+	bool early;   /* updates within the last backward */
 	struct fsdp_options opt;
 	/* what is left */
 	int64_t n_values, n_trained;
@@ -32,6 +33,7 @@ struct train_job {
 	pthread_barrier_t line;
 	void (*start)(struct train_job *j, int rank, struct dn_net *net); /* on every rank, before the steps */
 	void (*look)(struct train_job *j, int rank, struct dn_net *net);  /* on every rank, after the steps */
+	void (*each)(const struct train_job *j, int rank, int64_t step, struct dn_net *net);
 };
 
 struct train_rank {
@@ -65,6 +67,19 @@ static void train_fini(struct train_job *j)
 		free(j->rolling[r]);
 }
 
+/* with collectives=shm, of ranks that are threads: what fsdp.c does between processes */
+static inline int train_windows(struct train_rank *r, int world)
+{
+	struct fsdp_windows_ask ask = { .ranks_on_host = world };
+
+	if (!fsdp_plan_windows(r->plan))
+		return 0;
+	for (int k = 0; k < DN_MEM_PLANNED; k++)
+		if (fsdp_place_shared(r->plan, (enum dn_region)k))
+			ask.region[k] = fsdp_place_all(r->plan, (enum dn_region)k, false).bytes;
+	return fsdp_windows_open(&r->mesh->windows, &r->mesh->control, &ask);
+}
+
 static int train_build(struct train_rank *r, const struct train_job *j, int rank)
 {
 	const struct dn_net_options opt = { .rank = rank,
@@ -74,6 +89,8 @@ static int train_build(struct train_rank *r, const struct train_job *j, int rank
 					    .sync_bn = j->sync_bn,
 					    .update_early = j->early,
 					    .grads_add = j->opt.accumulate >= FSDP_NO_SYNC };
+	struct fsdp_options keys = j->opt;
+	struct dn_facts facts;
 	int err;
 
 	memset(r, 0, sizeof(*r));
@@ -86,13 +103,18 @@ static int train_build(struct train_rank *r, const struct train_job *j, int rank
 		err = dn_whole_attach(r->net);
 	if (!err && !j->plain) {
 		r->dev->be->set_timeout(r->dev, 20000);
+		r->dev->be->facts(r->dev, &facts);
+		if (!facts.host_access) /* no other rank can read its memory */
+			keys.transport = FSDP_AUTO;
 		err = fsdp_mesh_create_local(&r->mesh, j->hub, rank, 20000);
 		if (!err)
-			err = fsdp_blocks_apply(r->net, &j->opt);
+			err = fsdp_blocks_apply(r->net, &keys);
 		if (!err)
-			err = fsdp_plan_build(&r->plan, r->net, &j->opt, j->world);
+			err = fsdp_plan_build(&r->plan, r->net, &keys, j->world);
 		if (!err)
 			err = fsdp_plan_check(r->plan, NULL, NULL);
+		if (!err)
+			err = train_windows(r, j->world);
 		if (!err)
 			err = fsdp_store_attach(r->net, r->mesh, r->plan);
 	}
@@ -164,21 +186,33 @@ static int train_pass(struct train_rank *r, int rank, int64_t step, int64_t m, e
 static int train_step(struct train_rank *r, const struct train_job *j, int rank, int64_t step, double *loss)
 {
 	struct dn_net *net = r->net;
-	struct dn_update u = {
-		.optimizer = DN_SGD, .step = step + 1, .images = TRAIN_BATCH, .rate = .1, .momentum = .9, .decay = .01
-	};
+	const struct dn_hyper *h = &net->hyper;
+	struct dn_update u = { .optimizer = h->optimizer,
+			       .step = step + 1,
+			       .images = TRAIN_BATCH,
+			       .rate = h->optimizer == DN_SGD ? .1 : .01,
+			       .momentum = .9,
+			       .decay = .01,
+			       .beta1 = h->beta1,
+			       .beta2 = h->beta2,
+			       .eps = h->eps };
 	double dummy = 0;
 	int err = net->store.ops->begin(net->store.self, net, step + 1);
 
 	*loss = 0;
-	for (int64_t m = 0; m < net->subdivisions && !err; m++)
+	for (int64_t m = 0; m < net->subdivisions && !err; m++) {
 		err = train_pass(r, rank, step, m, DN_TRAIN, loss, j->early && m == net->subdivisions - 1 ? &u : NULL);
+		if (!err && j->between)
+			err = train_pass(r, rank, step, m, DN_INFER, &dummy, NULL);
+	}
 	if (!err && j->other_passes && step == 1) /* where a bad loss would be looked into: before the update */
 		err = train_pass(r, rank, step, net->subdivisions - 1, DN_REPEAT, &dummy, NULL);
 	if (!err && j->steps)
 		err = dn_net_update(net, &u);
 	if (!err && j->other_passes)
 		err = train_pass(r, rank, step, 0, DN_INFER, &dummy, NULL);
+	if (!err && j->each)
+		j->each(j, rank, step, net);
 	return err;
 }
 
@@ -246,7 +280,7 @@ static void train_rank_main(int rank, void *arg)
 	train_unbuild(&r);
 }
 
-static void train_ranks(struct train_job *j, void (*fn)(int rank, void *arg))
+static inline void train_ranks(struct train_job *j, void (*fn)(int rank, void *arg))
 {
 	CHECK_OK_FATAL(fsdp_hub_create(&j->hub, j->world));
 	CU_ASSERT_EQUAL_FATAL(pthread_barrier_init(&j->line, NULL, (unsigned)j->world), 0);
@@ -255,7 +289,7 @@ static void train_ranks(struct train_job *j, void (*fn)(int rank, void *arg))
 	fsdp_hub_destroy(j->hub);
 }
 
-static void train_run(struct train_job *j)
+static inline void train_run(struct train_job *j)
 {
 	train_ranks(j, train_rank_main);
 	for (int s = 0; s < j->steps; s++)

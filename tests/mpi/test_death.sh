@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ranks that stop or die: the others end within 10 seconds with the right status and name them; nobody outlives the launcher.
+# T36: ranks that stop or die, over MPI and over shared memory: the others end within 10 seconds with the right status and name them; nobody outlives the launcher.
 . "$(dirname "$0")/lib.bash"
 cfg=$tmp/net.cfg
 net "$cfg" 0 100000000

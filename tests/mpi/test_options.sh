@@ -55,6 +55,7 @@ runs = {
     'trace_steps': ('2', {'trace': tmp + '/trace'}, traced, [1, 2, 3, 4], [3, 4]),
     'delay': ('compute:20:1', {}, lambda log, at, err: sum(e['seconds'] for e in later(log)) > .1, False, True),
     'poison': ('1', {}, lambda log, at, err: ('debugging: poison=1' in err, log[-1]['steps']), (False, 4), (True, 4)),
+    'fake_comm': ('2', {}, lambda log, at, err: (len(log[-1]['ranks']), os.path.exists(at + '/net_final.weights')), (1, True), (2, False)),
     'no_comm': ('1', {}, lambda log, at, err: [r['gather']['counted_calls'] for r in log[-1]['ranks']], [1], [0]),
     'no_compute': ('1', {}, lambda log, at, err: {e['loss'] for e in later(log)} == {0}, False, True),
     'collectives': ('mpi', {}, lambda log, at, err: log[0]['options']['fsdp.collectives'], 'local', 'mpi'),

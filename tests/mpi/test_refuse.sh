@@ -79,6 +79,17 @@ ranks 2 -backup "$tmp/full0"
 wants 1 "rank 0: " "full disk on rank 0"
 wrap=()
 
+# T38: memory that a rank was planned and has not got: all end, the message has what the plan wants most
+net "$tmp/large.cfg" 0 6 400000
+cfg=$tmp/large.cfg
+only_rank 1 'ulimit -v 900000'
+ranks 2 -backup "$tmp/b" -fsdp.collectives mpi
+wants 1 "rank 1: out of memory: " "T38 rank 1 without memory"
+grep -aqE 'the plan takes [0-9]+ bytes on each rank, the most param_slots [0-9]+, grad_slots [0-9]+, params [0-9]+, grads [0-9]+; [0-9]+ were taken' \
+	"$tmp/err" || bad "T38: the largest regions are not told: $(grep -a '^darknet' "$tmp/err")"
+[ "$(grep -ac '^darknet: ' "$tmp/err")" = 1 ] || bad "T38: said more than once"
+wrap=()
+
 # launches that cannot be right
 cfg=$tmp/net.cfg
 ranks 2 -plugin none -backup "$tmp/b"

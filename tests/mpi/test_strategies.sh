@@ -60,6 +60,25 @@ for kind in "no_sync" "no_sync_keep" "hybrid_last"; do
 	done
 done
 
+# T12: a run that goes on with another kind of accumulation trains as one that did not change it
+net "$cfg" 0 20
+sed -i 's/^subdivisions=.*/subdivisions=3/' "$cfg"
+ranks 4 -clear -log "$tmp/through.log"
+losses "$tmp/through.log" > "$tmp/through"
+for pair in "no_sync sharded" "sharded no_sync_keep" "no_sync_keep no_sync"; do
+	rm -rf "$tmp/backup"
+	sed -i 's/^max_batches=.*/max_batches=10/' "$cfg"
+	ranks 4 -save_every 10 -fsdp.accumulate "${pair% *}" -log "$tmp/log"
+	[ "$status" = 0 ] || { bad "T12 $pair: status $status"; tail -n 5 "$tmp/err"; }
+	sed -i 's/^max_batches=.*/max_batches=20/' "$cfg"
+	ranks 4 -resume "$tmp/backup/net.ckpt/10" -fsdp.accumulate "${pair#* }" -log "$tmp/log"
+	[ "$status" = 0 ] || { bad "T12 $pair: status $status"; tail -n 5 "$tmp/err"; }
+	losses "$tmp/log" | paste - "$tmp/through" | awk '
+		NF == 2 { d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; k++ }
+		END { printf "T12 '"$pair"': %.1e\n", worst; exit !(k == 20 && worst <= 1e-5) }' || bad "T12 $pair: losses"
+done
+rm -rf "$tmp/backup"
+
 # T8, T11: calls and regions by formula; one optimizer state, every block with params learns. Padded elements T of the blocks are
 # those of gathered_bytes; slots are the two largest of alternate blocks.
 net "$cfg" 0 10

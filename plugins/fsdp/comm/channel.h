@@ -30,6 +30,7 @@ struct fsdp_channel {
 	int rank, size;		      /* this member's number and how many there are */
 	int *members;		      /* [size] ranks in the world, ascending; owned */
 	int world;		      /* ranks of all groups */
+	bool echo;		      /* there is nobody else: what is sent to a member comes back as what that one sends */
 	const struct fsdp_host *host; /* borrowed, may be NULL */
 };
 
@@ -45,7 +46,10 @@ void fsdp_channel_fini(struct fsdp_channel *c);
 
 /* coll_local.c: a hub for @world in-process ranks; each rank opens its channels in the same order */
 struct fsdp_hub;
+#define FSDP_ECHO_MAX 4096 /* ranks */
 int fsdp_hub_create(struct fsdp_hub **out, int world);
+/** fsdp_hub_create_echo() - for one rank, whose channels are an echo: all others do what it does */
+int fsdp_hub_create_echo(struct fsdp_hub **out, int world);
 void fsdp_hub_destroy(struct fsdp_hub *h);
 int fsdp_local_channel(struct fsdp_hub *h, int rank, int number, struct fsdp_channel **out); /* among all of them */
 int fsdp_local_group(struct fsdp_hub *h, int rank, int number, int size, const int *members, struct fsdp_channel **out);

@@ -1,4 +1,5 @@
-/* Channels between ranks of one process: for tests, and for a run of one rank (which never sends).
+/* Channels between ranks of one process: for tests, and for a run of one rank (which never sends). An echo has one rank: both ways
+ * of a pair are the same one, so that a message is met by the receive from where it went.
  *
  * Message k of a pair meets receive k of that pair, in a ring entry. Whoever comes second copies, under the hub's
  * lock: slow for large data and many ranks, and simple.
@@ -26,8 +27,9 @@ struct pair { /* from one rank to another on one channel */
 struct fsdp_hub {
 	pthread_mutex_t lock; /* guards all below */
 	int world;
+	bool echo;
 	int n_numbers;	     /* channels seen so far */
-	struct pair **pairs; /* [n_numbers][world * world] */
+	struct pair **pairs; /* [n_numbers][world * world]; echo: [world] */
 	bool *gone;	     /* [world]: a channel of this rank was destroyed */
 };
 
@@ -39,17 +41,18 @@ struct local_channel {
 
 enum { H_SEND, H_RECV };
 
-int fsdp_hub_create(struct fsdp_hub **out, int world)
+static int hub_create(struct fsdp_hub **out, int world, int most, bool echo)
 {
 	struct fsdp_hub *h;
 	int err;
 
-	if (world < 1 || world > 256)
-		return dn_fail(-EINVAL, "in-process ranks: %d, must be 1 to 256", world);
+	if (world < 1 || world > most)
+		return dn_fail(-EINVAL, "in-process ranks: %d, must be 1 to %d", world, most);
 	h = dn_zalloc(sizeof(*h));
 	if (!h)
 		return -ENOMEM;
 	h->world = world;
+	h->echo = echo;
 	h->gone = dn_calloc((size_t)world, sizeof(*h->gone));
 	if (!h->gone) {
 		dn_free(h);
@@ -63,6 +66,16 @@ int fsdp_hub_create(struct fsdp_hub **out, int world)
 	}
 	*out = h;
 	return 0;
+}
+
+int fsdp_hub_create(struct fsdp_hub **out, int world)
+{
+	return hub_create(out, world, 256, false);
+}
+
+int fsdp_hub_create_echo(struct fsdp_hub **out, int world)
+{
+	return hub_create(out, world, FSDP_ECHO_MAX, true);
 }
 
 void fsdp_hub_destroy(struct fsdp_hub *h)
@@ -81,6 +94,8 @@ static struct pair *pair_of(const struct local_channel *c, int from, int to)
 {
 	const int *rank = c->ch.members;
 
+	if (c->hub->echo)
+		return &c->hub->pairs[c->number][rank[from == c->ch.rank ? to : from]];
 	return &c->hub->pairs[c->number][rank[from] * c->hub->world + rank[to]];
 }
 
@@ -246,7 +261,7 @@ static int hub_grow(struct fsdp_hub *h, int number)
 		if (!more)
 			return -ENOMEM;
 		h->pairs = more;
-		h->pairs[h->n_numbers] = dn_calloc((size_t)h->world * (size_t)h->world, sizeof(**more));
+		h->pairs[h->n_numbers] = dn_calloc((size_t)h->world * (size_t)(h->echo ? 1 : h->world), sizeof(**more));
 		if (!h->pairs[h->n_numbers])
 			return -ENOMEM;
 		h->n_numbers++;
@@ -267,6 +282,7 @@ int fsdp_local_group(struct fsdp_hub *h, int rank, int number, int size, const i
 	c->ch.ops = &local_ops;
 	c->hub = h;
 	c->number = number;
+	c->ch.echo = h->echo;
 	err = fsdp_channel_init(&c->ch, h->world, rank, size, members);
 	if (!err) {
 		pthread_mutex_lock(&h->lock);

@@ -126,6 +126,8 @@ static int tell(struct fsdp_control *c, const char *what, enum kind kind, int32_
 	c->agreed = 0;
 	if (bytes > FSDP_MESSAGE_MAX)
 		return dn_fail(-EFBIG, "%s: %zu bytes, at most %u", what, bytes, FSDP_MESSAGE_MAX);
+	if (c->ch->echo)
+		return fsdp_spread_echo(&c->spread, note, mine, bytes);
 	err = fsdp_spread_say(&c->spread, (uint32_t)kind, note, mine, bytes, most);
 	if (err)
 		return err;
@@ -369,7 +371,7 @@ int fsdp_control_gather(struct fsdp_control *c, const char *what, const void *mi
 	char *text;
 	int err;
 
-	if (bytes > SHORT_TEXT)
+	if (bytes > SHORT_TEXT && !c->ch->echo)
 		err = tell(c, what, GATHER, ELSEWHERE, &n, sizeof(n), 0);
 	else
 		err = tell(c, what, GATHER, DENSE, mine, bytes, 0);
@@ -397,7 +399,7 @@ int fsdp_control_gather(struct fsdp_control *c, const char *what, const void *mi
 		total += sizes[q];
 	}
 	text[total] = '\0';
-	err = gather_long(c, what, mine, bytes, text, sizes);
+	err = c->ch->echo ? 0 : gather_long(c, what, mine, bytes, text, sizes);
 	if (err) {
 		dn_free(text);
 		return err;
@@ -461,6 +463,10 @@ static void span_describe(void *arg, char *out, size_t cap)
 int fsdp_control_transfer(struct fsdp_control *c, const char *what, bool send)
 {
 	c->agreed = 0;
+	for (int i = 0; i < c->n_spans && c->ch->echo && !send; i++) /* nobody has what the others' parts would be */
+		memset(c->spans[i].p, 0, c->spans[i].bytes);
+	if (c->ch->echo)
+		return 0;
 	c->span_send = send;
 	return run(c, what, c, span_start, span_poll, span_describe);
 }

@@ -202,7 +202,7 @@ int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int ran
 
 /* --- both --- */
 
-int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms)
+int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms, int echo)
 {
 	struct dn_launch l;
 	struct fsdp_mesh *m;
@@ -212,6 +212,9 @@ int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t time
 	if (t == FSDP_LOCAL && l.size > 1)
 		return dn_fail(-EINVAL, "start-up: collectives=local is for one rank, %d processes were launched (%s)", l.size,
 			       l.by);
+	if (echo && l.size > 1)
+		return dn_fail(-EINVAL, "start-up: fake_comm=%d is one process that has no peers, %d were launched (%s)", echo,
+			       l.size, l.by);
 	m = dn_zalloc(sizeof(*m));
 	if (!m)
 		return -ENOMEM;
@@ -219,13 +222,14 @@ int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t time
 	m->timeout_ms = timeout_ms;
 	m->late_status = 3;
 	err = l.by ? fsdp_watch_start(&m->watch, &l, timeout_ms) : 0;
-	if (!err && t != FSDP_LOCAL && (l.by || l.unsized || t == FSDP_MPI)) {
+	if (!err && !echo && t != FSDP_LOCAL && (l.by || l.unsized || t == FSDP_MPI)) {
 		err = mpi_mesh(m, &l);
 	} else if (!err) {
-		err = fsdp_hub_create(&m->hub, 1);
+		err = echo ? fsdp_hub_create_echo(&m->hub, echo) : fsdp_hub_create(&m->hub, 1);
 		m->owns_hub = !err;
 		if (!err)
 			err = local_mesh(m, m->hub);
+		m->ranks_on_host = 1;
 		if (!err && m->watch)
 			fsdp_watch_arrived(m->watch);
 	}

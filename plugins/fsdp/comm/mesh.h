@@ -27,8 +27,9 @@ struct fsdp_mesh {
 	int late_status; /* exit status when the end itself hangs */
 };
 
-/** fsdp_mesh_create() - one rank alone, or all that the launcher started (collective) */
-int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms);
+/** fsdp_mesh_create() - one rank alone, or all that the launcher started (collective); @echo > 0: rank 0 of so many, of which
+ * there is no other: each does what it does */
+int fsdp_mesh_create(struct fsdp_mesh **out, enum fsdp_transport t, int64_t timeout_ms, int echo);
 /** fsdp_mesh_create_local() - rank @rank of @hub's ranks in this process, for tests */
 int fsdp_mesh_create_local(struct fsdp_mesh **out, struct fsdp_hub *hub, int rank, int64_t timeout_ms);
 

@@ -115,6 +115,19 @@ int fsdp_spread_say(struct fsdp_spread *s, uint32_t kind, int32_t note, const vo
 	return 0;
 }
 
+int fsdp_spread_echo(struct fsdp_spread *s, int32_t note, const void *body, size_t bytes)
+{
+	int err = fsdp_spread_room(&s->own, &s->own_cap, bytes + 1);
+
+	if (err)
+		return err;
+	if (bytes)
+		memcpy(s->own, body, bytes);
+	for (int q = 0; q < s->ch->size; q++)
+		s->records[q] = (struct fsdp_record){ note, (uint32_t)bytes, s->own };
+	return 0;
+}
+
 /* --- passes --- */
 
 static const char *in_bytes(const struct fsdp_spread_pass *p)

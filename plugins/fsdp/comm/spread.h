@@ -52,6 +52,8 @@ int fsdp_spread_init(struct fsdp_spread *s, struct fsdp_channel *ch, struct fsdp
 void fsdp_spread_fini(struct fsdp_spread *s);
 /** fsdp_spread_say() - the next operation and our record in it; memory for records of @most bytes is there afterwards */
 int fsdp_spread_say(struct fsdp_spread *s, uint32_t kind, int32_t note, const void *body, size_t bytes, size_t most);
+/** fsdp_spread_echo() - of a channel that is an echo: every rank has said this, and it is over */
+int fsdp_spread_echo(struct fsdp_spread *s, int32_t note, const void *body, size_t bytes);
 /** fsdp_spread_room() - @bytes at least in *@p, of which there are *@cap */
 int fsdp_spread_room(char **p, size_t *cap, size_t bytes);
 int fsdp_spread_start(void *arg);

@@ -368,6 +368,14 @@ const struct dn_option fsdp_option_table[] = {
 	  .max = 1,
 	  .arg = "0|1",
 	  .help = "debugging: slots hold NaN between their uses" },
+	{ .key = "fake_comm",
+	  .type = DN_OPT_INT,
+	  .def = "0",
+	  .min = 0,
+	  .max = 4096,
+	  .arg = "N",
+	  .help = "debugging: one process trains as rank 0 of N, of which there is no other: its plan, memory and time, with its own "
+		  "data in place of the others'; what is learnt is nothing, and nothing is saved" },
 	{ .key = "no_comm",
 	  .type = DN_OPT_INT,
 	  .def = "0",
@@ -455,12 +463,17 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 	r.trace_steps = (int)dn_options_int(o, "trace_steps");
 	r.debug.poison = dn_options_int(o, "poison") > 0;
 	r.debug.no_comm = dn_options_int(o, "no_comm") > 0;
+	r.debug.fake_comm = (int)dn_options_int(o, "fake_comm");
 	r.debug.no_compute = dn_options_int(o, "no_compute") > 0;
 	if (dn_options_text(o, "delay"))
 		(void)parse_delays(dn_options_text(o, "delay"), "fsdp", &r.debug);
 	if (r.debug.no_compute && r.sync_bn)
 		return dn_fail(-EINVAL, "%.500s: no_compute=1 leaves out what layers exchange with batch_norm=sync: one of both",
 			       dn_options_where(o, "no_compute"));
+	if (r.debug.fake_comm && (r.transport == FSDP_MPI || r.transport == FSDP_SHM))
+		return dn_fail(-EINVAL, "%.500s: fake_comm=%d has no peers, but collectives=%s is for some: auto or local",
+			       dn_options_where(o, "fake_comm"), r.debug.fake_comm,
+			       fsdp_name_of(&fsdp_transports, (int)r.transport));
 	snprintf(r.memory_where, sizeof(r.memory_where), "%s", r.memory ? dn_options_where(o, "memory") : "");
 	r.depth = depth ? (int)dn_options_int(o, "depth") : r.limit > 1 ? 1 : 0;
 	if (r.depth > r.limit - 1) {

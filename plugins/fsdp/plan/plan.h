@@ -73,6 +73,7 @@ struct fsdp_debug { /* for finding faults; no plan depends on it */
 	bool poison;	 /* slots hold NaN between their uses */
 	bool no_comm;	 /* collectives are not carried out */
 	bool no_compute; /* layers are not */
+	int fake_comm;	 /* rank 0 of so many, of which there is no other; 0 = off */
 };
 
 struct fsdp_options { /* [fsdp], resolved */

@@ -421,13 +421,24 @@ static int tally_pass(void *arg)
 	return 0;
 }
 
-/* Behind a schedule's last operation, on each queue that counts: the host may be further by then. */
-static int tally(struct fsdp_runtime *rt, bool step)
+static bool works_on(const struct fsdp_schedule *s, int q)
+{
+	for (int i = 0; i < s->n_ops; i++)
+		if ((int)s->ops[i].queue == q)
+			return true;
+	return false;
+}
+
+/* Behind a schedule's last operation, on each queue that counts: the host may be further by then. A pass has nothing to count where it
+ * has no operation, and no wait there would hold the host back until the queue is full. */
+static int tally(struct fsdp_runtime *rt, bool step, const struct fsdp_schedule *pass)
 {
 	struct dn_task task = { .start = step ? tally_step : tally_pass, .label = "count of what was sent" };
 	int err = 0;
 
 	for (int q = FSDP_GATHERQ; q <= FSDP_REPLICAQ && !err; q++) {
+		if (pass && !works_on(pass, q))
+			continue;
 		task.arg = &rt->tally[q];
 		err = rt->queues[q] ? rt->be->stream_submit(rt->queues[q], &task) : 0;
 	}
@@ -527,7 +538,7 @@ static int refresh(struct fsdp_runtime *rt)
 			err = call(rt, &op);
 	}
 	if (!err && p->n_masters)
-		err = tally(rt, false);
+		err = tally(rt, false, NULL);
 	return err || !p->n_masters ? err : fsdp_runtime_idle(rt);
 }
 
@@ -535,7 +546,7 @@ static int end_pass(struct fsdp_runtime *rt)
 {
 	rt->at_pass = 0;
 	rt->barrier |= rt->pass == &rt->plan->repeat;
-	return tally(rt, false);
+	return tally(rt, false, rt->pass);
 }
 
 int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, enum dn_phase phase)
@@ -746,7 +757,7 @@ int fsdp_runtime_update(struct fsdp_runtime *rt, int (*fn)(void *arg, int block)
 	err = rest(rt, FSDP_UPDATE, FSDP_OP_KINDS, fn, arg);
 	rt->update = NULL;
 	if (!err)
-		err = tally(rt, true);
+		err = tally(rt, true, NULL);
 	if (err)
 		rt->broken = true;
 	return err;

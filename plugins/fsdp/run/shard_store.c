@@ -68,6 +68,39 @@ static int take_region(struct fsdp_store *s, enum dn_region r)
 	return err;
 }
 
+#define LARGEST 4 /* regions that are told of */
+
+/* The plan fitted, but the system has not got it: of what it wants, the largest, and what was taken by then. */
+static int without_memory(const struct fsdp_store *s, int err)
+{
+	char why[512], list[256];
+	bool told[DN_MEM_PLANNED] = { false };
+	size_t at = 0, taken = 0;
+
+	if (err != -ENOMEM)
+		return err;
+	snprintf(why, sizeof(why), "%s", dn_message());
+	for (int r = 0; r < DN_MEM_PLANNED; r++) {
+		struct dn_mem_stats m;
+
+		dn_mem_stats((enum dn_region)r, &m);
+		taken += m.now_bytes;
+	}
+	for (int k = 0; k < LARGEST; k++) {
+		int best = -1;
+
+		for (int r = 0; r < DN_MEM_PLANNED; r++)
+			if (!told[r] && (best < 0 || s->plan->planned[r] > s->plan->planned[best]))
+				best = r;
+		told[best] = true;
+		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s %zu", k ? ", " : "",
+				       dn_region_name((enum dn_region)best), s->plan->planned[best]);
+	}
+	return dn_fail(
+		err, "%s; the plan takes %zu bytes on each rank, the most %s; %zu were taken (memory=BYTES lists what would fit)",
+		why, s->plan->total_bytes, list, taken);
+}
+
 static int store_alloc(void *self, struct dn_net *net)
 {
 	struct fsdp_store *s = self;
@@ -79,7 +112,7 @@ static int store_alloc(void *self, struct dn_net *net)
 	for (size_t i = 0; i < sizeof(own_regions) / sizeof(own_regions[0]); i++) {
 		err = take_region(s, own_regions[i]);
 		if (err)
-			return err;
+			return without_memory(s, err);
 	}
 	err = dn_window_init(&s->window, net->dev, MOVE_FLOATS);
 	if (!err)
