@@ -706,9 +706,9 @@ static void such_activations_give_the_same_output_in_inference(void)
 
 /* --- shared params --- */
 
-static void shared_params_exist_once_and_stay_in_one_block(void)
+static void shared_params_exist_once(void)
 {
-	static const int cut[] = { 0, 2 }, whole[] = { 0, 3 };
+	static const int between[] = { 0, 2 }, whole[] = { 0, 3 };
 	struct net_help t;
 
 	CHECK_OK_FATAL(net_help_build(&t, "ref",
@@ -718,16 +718,19 @@ static void shared_params_exist_once_and_stay_in_one_block(void)
 	CHECK_EQ(t.net->n_params, 6);
 	CHECK_EQ(t.net->layers[2].n_params, 0);
 	CHECK_EQ(t.net->layers[2].owner, 1);
-	CHECK_FAILS(dn_net_set_blocks(t.net, 2, cut, NULL), -EINVAL,
-		    "layers 1 and 2 share params, so no block can start at layer 2");
+	CHECK_OK(dn_net_set_blocks(t.net, 2, between, NULL));
+	for (int i = 0; i < 6; i++)
+		CHECK_EQ(dn_param_spans_blocks(t.net->params[i]), i == 2 || i == 3);
 	CU_ASSERT(dn_net_may_start_block(t.net, 1) && !dn_net_may_start_block(t.net, 2) && dn_net_may_start_block(t.net, 3));
 	CHECK_OK(dn_net_set_blocks(t.net, 2, whole, NULL));
+	for (int i = 0; i < 6; i++)
+		CU_ASSERT_FALSE(dn_param_spans_blocks(t.net->params[i]));
 	CHECK_OK(net_help_ready(&t, false));
 	CHECK_OK(dn_net_forward(t.net, pass_of(t.net)));
 	CHECK_OK(dn_net_backward(t.net, pass_of(t.net)));
 	net_help_close(&t);
-	REFUSES("[net]\ninputs=4\n[conn]\noutput=4\n[block]\n[conn]\noutput=4\nshare_index=0\n", -EINVAL,
-		"t.cfg:5: [block] layers 0 and 1 share params");
+	REFUSES("[net]\ninputs=4\n[conn]\noutput=4\n[block]\nfrozen=1\n[conn]\noutput=4\nshare_index=0\n[block]\n[conn]\n[cost]\n",
+		-EINVAL, "t.cfg:9: [conn] layer 1 is frozen, and layer 0, whose params it would share, is not");
 	REFUSES("[net]\ninputs=4\n[conn]\noutput=3\n[conn]\noutput=3\nshare_index=0\n", -EINVAL,
 		"t.cfg:7: [conn] layer 0 has no weights of the shape that layer 1 needs");
 	REFUSES("[net]\ninputs=4\n[conn]\noutput=4\n[softmax]\nshare_index=0\n", -EINVAL,
@@ -937,7 +940,7 @@ static const struct check_case cases[] = {
 	{ "tree_files_give_groups_parents_and_leaves", tree_files_give_groups_parents_and_leaves },
 	{ "tree_softmax_learns_the_path_to_the_class", tree_softmax_learns_the_path_to_the_class },
 	{ "such_activations_give_the_same_output_in_inference", such_activations_give_the_same_output_in_inference },
-	{ "shared_params_exist_once_and_stay_in_one_block", shared_params_exist_once_and_stay_in_one_block },
+	{ "shared_params_exist_once", shared_params_exist_once },
 	{ "shared_rolling_statistics_are_the_mean_of_all_uses", shared_rolling_statistics_are_the_mean_of_all_uses },
 	{ "resized_nets_compute_what_nets_of_that_size_do", resized_nets_compute_what_nets_of_that_size_do },
 	{ "sizes_that_change_params_are_refused", sizes_that_change_params_are_refused },

@@ -47,33 +47,22 @@ static int block_name(struct dn_block *all, struct dn_block *b, const char *name
 	return 0;
 }
 
+bool dn_param_spans_blocks(const struct dn_param *p)
+{
+	const struct dn_net *net = p->layer->net;
+
+	for (int i = p->layer->index + 1; i < net->n_layers; i++)
+		if (net->layers[i].owner == p->layer->index && net->layers[i].block != p->block)
+			return true;
+	return false;
+}
+
 bool dn_net_may_start_block(const struct dn_net *net, int layer)
 {
 	for (int i = layer; i < net->n_layers; i++)
 		if (net->layers[i].owner < layer)
 			return false;
 	return true;
-}
-
-/* Params are real within their block only, so layers that share some must lie in one. */
-static int check_shared(const struct dn_net *net, const struct dn_block *all, int n)
-{
-	for (int i = 0; i < n; i++) {
-		int k = all[i].first;
-
-		if (dn_net_may_start_block(net, k))
-			continue;
-		while (net->layers[k].owner >= all[i].first)
-			k++;
-		if (all[i].section)
-			return dn_section_fail(all[i].section, NULL, -EINVAL,
-					       "layers %d and %d share params, so no block can start "
-					       "between them",
-					       net->layers[k].owner, k);
-		return dn_fail(-EINVAL, "layers %d and %d share params, so no block can start at layer %d", net->layers[k].owner,
-			       k, all[i].first);
-	}
-	return 0;
 }
 
 static void blocks_own(struct dn_net *net)
@@ -141,11 +130,6 @@ int block_build(struct dn_net *net, const int *first_of)
 			return err;
 		}
 	}
-	err = check_shared(net, all, n);
-	if (err) {
-		dn_free(all);
-		return err;
-	}
 	for (int i = 0; i < n; i++)
 		all[i].net = net;
 	net->blocks = all;
@@ -182,11 +166,6 @@ int dn_net_set_blocks(struct dn_net *net, int n, const int *first, const char *c
 			dn_free(all);
 			return err;
 		}
-	}
-	err = check_shared(net, all, n);
-	if (err) {
-		dn_free(all);
-		return err;
 	}
 	for (int i = 0; i < net->n_blocks; i++)
 		again = again || net->blocks[i].recompute;

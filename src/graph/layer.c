@@ -202,6 +202,10 @@ static int param_shared(struct dn_layer *l, const char *part, enum dn_role role,
 				       "the params of layer %d are frozen, so layer %d, which is "
 				       "not, cannot share them",
 				       o->index, l->index);
+	if (!p->frozen && l->frozen)
+		return dn_section_fail(l->section, "share_index", -EINVAL,
+				       "layer %d is frozen, and layer %d, whose params it would share, is not", l->index,
+				       o->index);
 	l->n_shared++;
 	if (role == DN_TRAINED && !p->frozen)
 		l->wants_delta = true;

@@ -126,6 +126,9 @@ DN_EXPORT void dn_net_destroy(struct dn_net *net); /* also destroys the store; N
  * Before store->alloc only. Names follow the rules of [block] (unique, no '/', '.', ','). NULL names: block0, ...
  */
 DN_EXPORT int dn_net_set_blocks(struct dn_net *net, int n, const int *first, const char *const *names);
+/** dn_param_spans_blocks() - layers of several blocks use @p. It must be real in all of these, and its gradient stay where it is from
+ * backward of the last one, which begins it, to that of the first, @p's own */
+DN_EXPORT bool dn_param_spans_blocks(const struct dn_param *p);
 /** dn_net_may_start_block() - false when a layer before @layer shares params with @layer or a later one */
 DN_EXPORT bool dn_net_may_start_block(const struct dn_net *net, int layer);
 /** dn_net_set_recompute() - of which blocks, [n_blocks], backward runs the forward again instead of keeping what it made

@@ -524,6 +524,27 @@ static int load_carries(struct dn_ckpt *c, struct dn_net *net)
 	return err;
 }
 
+/* What was frozen when this was saved learns now, without a past. */
+static void say_freed(struct dn_ckpt *c, const struct dn_net *net)
+{
+	const struct dn_param *first = NULL;
+	int n = 0;
+
+	for (int i = 0; i < net->n_params; i++) {
+		const struct dn_param *p = net->params[i];
+
+		if (p->role != DN_TRAINED || p->frozen || !find(c, p->name)->frozen)
+			continue;
+		first = first ? first : p;
+		n++;
+	}
+	if (n > 1)
+		dn_warn("%s: %s and %d more were frozen and learn now: their optimizer state begins at zero", c->dir, first->name,
+			n - 1);
+	else if (n)
+		dn_warn("%s: %s was frozen and learns now: its optimizer state begins at zero", c->dir, first->name);
+}
+
 void dn_ckpt_fresh_states(struct dn_ckpt *c)
 {
 	c->fresh_states = true;
@@ -553,6 +574,8 @@ int dn_ckpt_load(struct dn_ckpt *c, struct dn_net *net)
 	}
 	if (!err && net->opt.train)
 		err = load_carries(c, net);
+	if (!err && net->opt.train)
+		say_freed(c, net);
 	dn_net_touched(net);
 	return err;
 }

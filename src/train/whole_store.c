@@ -51,9 +51,10 @@ static int add_tensor(size_t *bytes, int64_t n)
 	return 0;
 }
 
+/* The gradients of one block at a time; before them, those that layers of several blocks add to. */
 static int slot_bytes(const struct dn_net *net, size_t *out)
 {
-	size_t most = 0;
+	size_t most = 0, spanning = 0;
 
 	for (int i = 0; i < net->n_blocks; i++) {
 		size_t bytes = 0;
@@ -63,14 +64,16 @@ static int slot_bytes(const struct dn_net *net, size_t *out)
 		for (int k = first; k < first + n; k++) {
 			if (!has_grad(net->params[k]))
 				continue;
-			err = add_tensor(&bytes, net->params[k]->n);
+			err = add_tensor(dn_param_spans_blocks(net->params[k]) ? &spanning : &bytes, net->params[k]->n);
 			if (err)
 				return err;
 		}
 		if (bytes > most)
 			most = bytes;
 	}
-	*out = most;
+	if (most > SIZE_MAX - spanning)
+		return dn_fail(-EOVERFLOW, "the tensors of one region are larger than the address space");
+	*out = spanning + most;
 	return 0;
 }
 
@@ -138,7 +141,7 @@ static float *take(char **at, int64_t n)
 static void place(struct whole *s)
 {
 	struct dn_net *net = s->net;
-	char *at[DN_MEM_PLANNED];
+	char *at[DN_MEM_PLANNED], *all;
 
 	for (int r = 0; r < DN_MEM_PLANNED; r++)
 		at[r] = s->region[r];
@@ -165,13 +168,17 @@ static void place(struct whole *s)
 	}
 	if (!s->slots)
 		return;
+	all = s->region[DN_MEM_GRAD_SLOTS];
+	for (int i = 0; i < net->n_params; i++)
+		if (has_grad(net->params[i]) && dn_param_spans_blocks(net->params[i]))
+			net->params[i]->grad = take(&all, net->params[i]->n);
 	for (int i = 0; i < net->n_blocks; i++) {
-		char *slot = s->region[DN_MEM_GRAD_SLOTS];
+		char *slot = all;
 		int first, n;
 
 		n = dn_block_params(&net->blocks[i], &first);
 		for (int k = first; k < first + n; k++)
-			if (has_grad(net->params[k]))
+			if (has_grad(net->params[k]) && !net->params[k]->grad)
 				net->params[k]->grad = take(&slot, net->params[k]->n);
 	}
 }

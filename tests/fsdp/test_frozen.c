@@ -138,6 +138,67 @@ static void t20_frozen_and_learning_tensors_in_one_block_have_the_same_bits(void
 	}
 }
 
+/* under every strategy, layout and way of accumulating, with parts that stay, and by which cuts the plan is made at all */
+static void t20_a_block_of_both_has_the_bits_of_blocks_of_one_kind(void)
+{
+	static const struct {
+		int world;
+		enum fsdp_strategy strategy;
+		int shards, stay;
+		enum fsdp_accumulate accumulate;
+		bool narrow; /* on the wire */
+	} ways[] = {
+		{ 1, FSDP_FULL, 0, 0, FSDP_SHARDED_SUM, false },
+		{ 2, FSDP_GRAD_OP, 0, 0, FSDP_SHARDED_SUM, false },
+		{ 3, FSDP_OPT, 0, 0, FSDP_SHARDED_SUM, false },
+		{ 3, FSDP_REPLICATE, 0, 0, FSDP_NO_SYNC, false },
+		{ 4, FSDP_FULL, 0, 2, FSDP_SHARDED_SUM, false },
+		{ 4, FSDP_FULL, 0, 0, FSDP_NO_SYNC_KEEP, false },
+		{ 4, FSDP_HYBRID_FULL, 2, 0, FSDP_HYBRID_LAST, false },
+		{ 4, FSDP_HYBRID_FULL_OPT, 2, 0, FSDP_SHARDED_SUM, false },
+		{ 4, FSDP_HYBRID_FULL_OPT, 2, 0, FSDP_NO_SYNC, false },
+		{ 4, FSDP_HYBRID_FULL_OPT, 1, 0, FSDP_HYBRID_LAST, false },
+		{ 3, FSDP_OPT, 0, 0, FSDP_SHARDED_SUM, true },
+		{ 4, FSDP_FULL, 0, 2, FSDP_SHARDED_SUM, true },
+		{ 4, FSDP_HYBRID_FULL_OPT, 2, 0, FSDP_SHARDED_SUM, true },
+	};
+
+	for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
+		char cfg[2048];
+		struct train_job blocks;
+
+		net_text(cfg, sizeof(cfg), "2", frozen_sets[0]);
+		blocks = job_of(cfg, ways[k].world);
+		blocks.opt.strategy = ways[k].strategy;
+		blocks.opt.shards = ways[k].shards;
+		blocks.opt.stay = ways[k].stay;
+		blocks.opt.accumulate = ways[k].accumulate;
+		blocks.opt.grad_slots = 0;
+		if (ways[k].narrow)
+			blocks.opt.wire = (struct fsdp_wire){ DN_BF16, DN_BF16 };
+		train_run(&blocks);
+		for (int cut = 0; cut < 2; cut++)
+			for (int layout = FSDP_FLAT; layout <= FSDP_PLANNED_TENSOR; layout++) {
+				struct train_job j = job_of(cfg, ways[k].world);
+
+				j.opt = blocks.opt;
+				j.opt.policy = policy_of(cut ? "at:0,4,7" : "whole"); /* of frozen and learning layers each */
+				j.opt.policy_given = true;
+				j.opt.layout = (enum fsdp_layout)layout;
+				j.opt.limit = cut ? 1 : 2;
+				j.opt.depth = cut ? 0 : 1;
+				j.early = layout % 2;
+				train_run(&j);
+				train_same_bits(&j, &blocks);
+				CHECK_EQ(j.report.reduce.counted_bytes, j.report.reduce.planned_bytes);
+				CHECK_EQ(j.report.gather.counted_bytes, j.report.gather.planned_bytes);
+				CHECK_EQ(j.report.gather.counted_calls, j.report.gather.planned_calls);
+				train_fini(&j);
+			}
+		train_fini(&blocks);
+	}
+}
+
 static void t20_recomputed_frozen_blocks_change_no_bit(void)
 {
 	for (int k = 0; k < N_SETS; k++) {
@@ -220,6 +281,63 @@ static void t20_frozen_blocks_have_no_gradient_no_state_and_no_reduction(void)
 		}
 }
 
+/* the tensors of @p that learn, each rounded up to @align */
+static int64_t learning_elements(const struct planned *p, int64_t align)
+{
+	int64_t n = 0;
+
+	for (int t = 0; t < p->plan->n_tensors; t++) {
+		const struct dn_param *x = p->net->params[p->plan->tensors[t].param];
+
+		n += x->frozen ? 0 : (x->n + align - 1) / align * align;
+	}
+	return n;
+}
+
+/* one block of all: what is frozen in it costs neither bytes on their way nor memory for gradients and states */
+static void t20_frozen_tensors_have_no_gradient_no_state_and_no_reduction(void)
+{
+	for (int world = 1; world <= 4; world++)
+		for (int k = 0; k < N_SETS; k++) {
+			struct fsdp_options o = plan_defaults();
+			const struct fsdp_block *b;
+			char cfg[2048];
+			struct planned p;
+			struct train_job j;
+
+			o.policy = policy_of("whole");
+			o.policy_given = true;
+			net_text(cfg, sizeof(cfg), "1", frozen_sets[k]);
+			CHECK_OK_FATAL(planned_make(&p, cfg, world, true, &o));
+			CHECK_OK(fsdp_plan_check(p.plan, NULL, NULL));
+			b = &p.plan->blocks[0];
+			CU_ASSERT(b->learning >= learning_elements(&p, 1));
+			CU_ASSERT(b->learning < learning_elements(&p, FSDP_ALIGN) + world * FSDP_ALIGN);
+			CU_ASSERT(b->learning < b->padded && b->learning % (world * FSDP_ALIGN) == 0);
+			CHECK_EQ(p.plan->planned[DN_MEM_GRADS], 4 * b->learning / world);
+			CHECK_EQ(p.plan->planned[DN_MEM_OPTIMIZER], 4 * b->learning / world);
+			CHECK_EQ(p.plan->planned[DN_MEM_GRAD_SLOTS], 4 * b->learning);
+			CHECK_EQ(p.plan->planned[DN_MEM_PARAMS], 4 * b->padded / world);
+			CHECK_EQ(p.plan->reduce_bytes, (uint64_t)(4 * b->learning / world * (world - 1)));
+			CHECK_EQ(p.plan->gather_bytes, (uint64_t)(4 * b->padded / world * (world - 1)));
+			CHECK_EQ(p.plan->gather_calls, 2);
+			CHECK_EQ(p.plan->reduce_calls, 1);
+			for (int t = 0; t < p.plan->n_tensors; t++)
+				CHECK_EQ(p.net->params[p.plan->tensors[t].param]->frozen,
+					 p.plan->tensors[t].offset >= b->learning);
+			j = job_of(cfg, world);
+			j.opt.policy = o.policy;
+			j.opt.policy_given = true;
+			j.look = look_memory;
+			train_run(&j);
+			CHECK_EQ(j.report.reduce.counted_bytes, j.report.reduce.planned_bytes);
+			CHECK_EQ(j.report.gather.counted_bytes, j.report.gather.planned_bytes);
+			CHECK_EQ(j.report.reduce.planned_bytes, p.plan->reduce_bytes);
+			train_fini(&j);
+			planned_fini(&p);
+		}
+}
+
 static void t20_frozen_is_0_or_1(void)
 {
 	struct planned p;
@@ -236,8 +354,10 @@ static void t20_frozen_is_0_or_1(void)
 static const struct check_case cases[] = {
 	CASE(t20_frozen_blocks_stay_and_the_others_learn_as_in_a_plain_run),
 	CASE(t20_frozen_and_learning_tensors_in_one_block_have_the_same_bits),
+	CASE(t20_a_block_of_both_has_the_bits_of_blocks_of_one_kind),
 	CASE(t20_recomputed_frozen_blocks_change_no_bit),
 	CASE(t20_frozen_blocks_have_no_gradient_no_state_and_no_reduction),
+	CASE(t20_frozen_tensors_have_no_gradient_no_state_and_no_reduction),
 	CASE(t20_frozen_is_0_or_1),
 	{ NULL, NULL },
 };

@@ -703,7 +703,8 @@ static void bad_options_name_key_place_and_what_is_supported(void)
 		    "hybrid_grad_op, hybrid_full_opt");
 	CHECK_FAILS(resolve("release", "-1", NULL, NULL, &o), -EINVAL, "a.cfg:7: release=-1: wanted 1");
 	CHECK_FAILS(resolve("shard", "0", NULL, NULL, &o), -EINVAL, "a.cfg:7: shard=0");
-	CHECK_FAILS(resolve("layout", "planned:row", NULL, NULL, &o), -EINVAL, "not in this version, which supports flat");
+	CHECK_FAILS(resolve("layout", "dim0", NULL, NULL, &o), -EINVAL,
+		    "not in this version, which supports flat, planned:row, planned:tensor");
 	CHECK_FAILS(resolve("accumulate", "sync", NULL, NULL, &o), -EINVAL,
 		    "supports sharded, no_sync, no_sync_keep, hybrid_last");
 	CHECK_FAILS(resolve("reduction", "library", NULL, NULL, &o), -EINVAL, "supports tree");

@@ -169,10 +169,14 @@ static unsigned draw(unsigned *state, unsigned n)
 	return (*state >> 16) % n;
 }
 
-/* @marks: every layer's block says whether it is frozen, else those up to one layer are, or none. Half of all look at gradients,
- * exchange statistics within their passes, and recompute. */
-static void check_random_plans(bool marks)
+/* MARKED: every layer's block says whether it is frozen, PREFIX: those up to one layer are, or none. TIED: none is, all are of one
+ * shape, have a block and perhaps the params of an earlier one. Half of all look at
+ * gradients, exchange statistics within their passes, and recompute. */
+enum nets { PREFIX, MARKED, TIED };
+
+static void check_random_plans(enum nets nets)
 {
+	const bool marks = nets == MARKED;
 	static const enum dn_type types[] = { DN_F32, DN_BF16, DN_F16, DN_F32 };
 	unsigned s = 1, kinds = 0;
 
@@ -185,6 +189,7 @@ static void check_random_plans(bool marks)
 					  .prefetch = draw(&s, 3) };
 		struct dn_buf text = { 0 };
 		struct planned p;
+		const unsigned normed = draw(&s, 2);
 		int world;
 
 		world = 1 + (int)draw(&s, 6);
@@ -192,6 +197,11 @@ static void check_random_plans(bool marks)
 		o.strategy = draw(&s, 7);
 		o.accumulate = draw(&s, 4);
 		o.stay = (int)draw(&s, 3);
+		o.layout = draw(&s, 3);
+		o.persistent = draw(&s, 2) ? draw(&s, 200) : 0;
+		o.policy_given = marks && draw(&s, 2); /* frozen and learning layers in one block */
+		if (o.policy_given)
+			o.policy = policy_of(draw(&s, 2) ? "size:1K" : "whole");
 		o.looks = draw(&s, 2);
 		o.sync_bn = draw(&s, 2);
 		o.recompute = draw(&s, 2) ? "all" : NULL;
@@ -209,12 +219,14 @@ static void check_random_plans(bool marks)
 			o.stay = 0;
 		CHECK_OK_FATAL(dn_buf_printf(&text, "[net]\nbatch=1080\nsubdivisions=%u\ninputs=5\n", subdivisions));
 		for (unsigned i = 0; i < n; i++) {
-			if (marks)
-				CHECK_OK_FATAL(dn_buf_printf(&text, "[block]\nfrozen=%u\n", draw(&s, 2)));
+			if (nets != PREFIX)
+				CHECK_OK_FATAL(dn_buf_printf(&text, "[block]\nfrozen=%u\n", marks ? draw(&s, 2) : 0));
 			CHECK_OK_FATAL(dn_buf_printf(&text, "[connected]\noutput=%u\nactivation=leaky\nbatch_normalize=%u\n%s",
-						     1 + draw(&s, 30), draw(&s, 2),
-						     i == frozen && !marks ? "stopbackward=1\n" : ""));
-			if (!draw(&s, 4))
+						     nets == TIED ? 5 : 1 + draw(&s, 30), nets == TIED ? normed : draw(&s, 2),
+						     i == frozen && nets == PREFIX ? "stopbackward=1\n" : ""));
+			if (nets == TIED && i && draw(&s, 2))
+				CHECK_OK_FATAL(dn_buf_printf(&text, "share_index=-%u\n", 1 + draw(&s, i)));
+			if (!draw(&s, 4) && nets != TIED)
 				CHECK_OK_FATAL(dn_buf_printf(&text, "[dropout]\n"));
 		}
 		CHECK_OK_FATAL(dn_buf_printf(&text, SOFTMAX));
@@ -233,12 +245,17 @@ static void check_random_plans(bool marks)
 
 static void random_plans_are_clean_and_have_no_wait_too_many(void)
 {
-	check_random_plans(false);
+	check_random_plans(PREFIX);
 }
 
 static void t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many(void)
 {
-	check_random_plans(true);
+	check_random_plans(MARKED);
+}
+
+static void t21_random_blocks_that_share_are_clean_and_have_no_wait_too_many(void)
+{
+	check_random_plans(TIED);
 }
 
 static void slots_that_share_bytes_are_reported(void)
@@ -442,6 +459,8 @@ static const struct check_case cases[] = {
 	{ "random_plans_are_clean_and_have_no_wait_too_many", random_plans_are_clean_and_have_no_wait_too_many },
 	{ "t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many",
 	  t20_random_frozen_blocks_are_clean_and_have_no_wait_too_many },
+	{ "t21_random_blocks_that_share_are_clean_and_have_no_wait_too_many",
+	  t21_random_blocks_that_share_are_clean_and_have_no_wait_too_many },
 	{ "slots_that_share_bytes_are_reported", slots_that_share_bytes_are_reported },
 	{ "slots_that_share_one_element_are_reported", slots_that_share_one_element_are_reported },
 	{ "gradient_slots_that_share_bytes_are_reported", gradient_slots_that_share_bytes_are_reported },

@@ -366,11 +366,11 @@ static void a_block_says_its_own_wire(void)
 	fsdp_block_rules(p.net);
 	CHECK_OK_FATAL(fsdp_plan_build(&p.plan, p.net, &o, 2));
 	CHECK_EQ(p.plan->n_blocks, 2);
-	CHECK_EQ(p.plan->calls[p.plan->blocks[0].gather_call].type, DN_BF16);
-	CHECK_EQ(p.plan->calls[p.plan->blocks[1].gather_call].type, DN_F32);
+	CHECK_EQ(p.plan->calls[p.plan->blocks[0].gather_call[0]].type, DN_BF16);
+	CHECK_EQ(p.plan->calls[p.plan->blocks[1].gather_call[0]].type, DN_F32);
 	CHECK_EQ(p.plan->calls[p.plan->blocks[0].reduce_call[0]].type, DN_F32);
-	CHECK_EQ(p.plan->calls[p.plan->blocks[0].gather_call].sent_bytes, 2 * p.plan->blocks[0].shard);
-	CHECK_EQ(p.plan->calls[p.plan->blocks[1].gather_call].sent_bytes, 4 * p.plan->blocks[1].shard);
+	CHECK_EQ(p.plan->calls[p.plan->blocks[0].gather_call[0]].sent_bytes, 2 * p.plan->blocks[0].shard);
+	CHECK_EQ(p.plan->calls[p.plan->blocks[1].gather_call[0]].sent_bytes, 4 * p.plan->blocks[1].shard);
 	planned_fini(&p);
 	{
 		char other[sizeof(text)];

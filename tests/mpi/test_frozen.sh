@@ -99,10 +99,18 @@ for n in 0 2; do
 	ranks $n -backup "$tmp/t" -resume "$tmp/t/middle.ckpt/4" -save_every 2
 	[ "$status" = 0 ] || bad "$n ranks, freed: status $status: $(tail -n 1 "$tmp/err")"
 	python3 "$tmp/same.py" "$tmp/t/middle.ckpt/4" "$tmp/t/middle.ckpt/6" "" || bad "$n ranks: what is free"
+	[ "$(grep -ac '^warning: .*/4: 1.biases and 4 more were frozen and learn now: their optimizer state begins at zero' "$tmp/err")" = 1 ] ||
+		bad "$n ranks, freed: nothing said of states"
 done
 sed -i 's/^max_batches=4/max_batches=8/' "$tmp/middle.cfg"
 cfg=$tmp/middle.cfg
 ranks 2 -backup "$tmp/t" -resume "$tmp/t/middle.ckpt/6" -save_every 2
 [ "$status" = 0 ] || bad "frozen again: status $status: $(tail -n 1 "$tmp/err")"
 python3 "$tmp/same.py" "$tmp/t/middle.ckpt/6" "$tmp/t/middle.ckpt/8" 1,3 || bad "what is frozen again"
+! grep -aq 'begins at zero' "$tmp/err" || bad "frozen again: states are said to begin"
+# the same with all in one block, from a checkpoint of several
+cp -r "$tmp/t" "$tmp/t1" && rm -rf "$tmp/t1/middle.ckpt/8"
+ranks 2 -backup "$tmp/t1" -resume "$tmp/t1/middle.ckpt/6" -save_every 2 -fsdp.blocks whole -fsdp.layout planned:row
+[ "$status" = 0 ] || bad "frozen again, in one block: status $status: $(tail -n 1 "$tmp/err")"
+cmp "$tmp/t/middle_final.weights" "$tmp/t1/middle_final.weights" || bad "frozen again, in one block: other bits"
 finish

@@ -26,6 +26,8 @@ plans = {
     'shard': ('2', {'strategy': 'hybrid_full', 'shard': '1'}),
     'release': ('0', {'blocks': 'each'}),
     'accumulate': ('no_sync', {}),
+    'layout': ('planned:row', {}),
+    'persistent': ('50', {}),
     'wire': ('bf16', {}),
     'reduce': ('fp16', {}),
     'clip_norm': ('.5', {}),
@@ -35,7 +37,7 @@ plans = {
 }
 # values that this version knows by name only
 refused = {
-    'layout': 'dim0', 'reduction': 'library',
+    'reduction': 'library',
 }
 # another run of one process: the value, what else is set, what is looked at, and what it is without the key and with it
 saves = lambda log, at, err: sorted(int(s) for s in os.listdir(at + '/net.ckpt') if s.isdigit()) if os.path.isdir(at + '/net.ckpt') else []

@@ -15,23 +15,6 @@ sum_of() {
 	cat "$tmp/backup"/*_final.weights | sha256sum
 }
 
-# counted TEXT: what the log says of the last run: traffic and, at its end, memory are as planned
-counted() {
-	python3 - "$tmp/log" <<-'EOF' || bad "$1: planned and counted differ"
-	import json, sys
-	events = [json.loads(x) for x in open(sys.argv[1])]
-	n = 0
-	for rank in [r for e in events for r in e.get("ranks", [])]:
-	    n += 1
-	    for k in ("gather", "reduce"):
-	        t = rank[k]
-	        assert t["counted_bytes"] == t["planned_bytes"] and t["counted_calls"] == t["planned_calls"], (k, t)
-	    for r in rank["regions"]:
-	        assert r["measured_bytes"] == r["planned_bytes"], r
-	assert n > 1, "not all ranks are in the log"
-	EOF
-}
-
 # T5, T6, T8, T27: 50 steps, one microbatch each
 for n in ${NP:-2 3 4}; do
 	[ "$n" -gt 1 ] || continue

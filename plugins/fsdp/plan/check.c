@@ -162,11 +162,13 @@ static int use_staging(struct check *c, const struct fsdp_op *op)
 /* In training a layer writes this microbatch's statistics; what has none reads its rolling ones, as all do in an evaluation. */
 static int forward_buffers(struct check *c, const struct fsdp_op *op)
 {
-	const struct fsdp_block *b = &c->p->blocks[op->block];
 	int err = 0;
 
-	for (int k = b->first_buffer; k < b->first_buffer + b->n_buffers && !err; k++) {
+	for (int k = 0; k < c->p->n_buffers && !err; k++) {
 		bool stat = !c->eval && c->p->buffers[k].stat >= 0;
+
+		if (op->block < c->p->buffers[k].block || op->block > c->p->buffers[k].last_block)
+			continue;
 
 		err = use(c, op, stat ? fsdp_place_stat(c->p, k) : fsdp_place_rolling(c->p, k), stat);
 	}
@@ -219,7 +221,7 @@ static int share_accesses(struct check *c, const struct fsdp_op *op)
 	int err = use_staging(c, op);
 
 	if (!err)
-		err = use(c, op, sums ? fsdp_place_part(c->p, op->block, DN_GRAD) : fsdp_place_shard(c->p, op->block), true);
+		err = use(c, op, sums ? fsdp_place_part(c->p, op->block, DN_GRAD) : fsdp_place_front(c->p, op->block), true);
 	if (!err && !sums && c->p->blocks[op->block].master_offset >= 0)
 		err = use(c, op, fsdp_place_part(c->p, op->block, DN_VALUE), false);
 	return err;
@@ -227,11 +229,10 @@ static int share_accesses(struct check *c, const struct fsdp_op *op)
 
 static int gather_accesses(struct check *c, const struct fsdp_op *op)
 {
-	bool kept = c->p->calls[op->call].kept;
-	int err = use(c, op, kept ? fsdp_place_kept(c->p, op->block) : fsdp_place_shard(c->p, op->block), false);
+	int err = use(c, op, fsdp_place_call(c->p, op->call, false), false);
 
 	if (!err)
-		err = use(c, op, fsdp_place_values(c->p, op->block), true);
+		err = use(c, op, fsdp_place_call(c->p, op->call, true), true);
 	return err ? err : use_staging(c, op);
 }
 
@@ -247,10 +248,24 @@ static int update_accesses(struct check *c, const struct fsdp_op *op)
 	int err = use(c, op, fsdp_place_part(c->p, op->block, DN_GRAD), false);
 
 	if (!err)
-		err = use(c, op, fsdp_place_part(c->p, op->block, DN_VALUE), true);
+		err = use(c, op, fsdp_place_updated(c->p, op->block), true);
 	for (int k = 0; k < c->p->n_states && !err; k++)
 		err = use(c, op, fsdp_place_part(c->p, op->block, (enum dn_part)(DN_STATE0 + k)), true);
 	return err ? err : use(c, op, fsdp_place_part(c->p, op->block, DN_EMA), true);
+}
+
+/* the block's, and what it has of those in common */
+static int use_values(struct check *c, const struct fsdp_op *op)
+{
+	const struct fsdp_block *b = &c->p->blocks[op->block];
+	int err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+
+	for (int k = b->first_common; k < b->first_common + b->n_common && !err; k++) {
+		const struct fsdp_tensor *t = &c->p->tensors[c->p->commons[k]];
+
+		err = use(c, op, fsdp_place_in_block(fsdp_place_values(c->p, c->p->common), t->offset, t->n), false);
+	}
+	return err;
 }
 
 static int accesses(struct check *c, const struct fsdp_op *op)
@@ -261,17 +276,21 @@ static int accesses(struct check *c, const struct fsdp_op *op)
 	case FSDP_GATHER:
 		return gather_accesses(c, op);
 	case FSDP_FORWARD:
-		err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+		err = use_values(c, op);
 		if (!err)
 			err = sum_accesses(c, op);
 		return err ? err : forward_buffers(c, op);
 	case FSDP_BACKWARD:
-		err = op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+		err = use_values(c, op);
 		if (!err)
 			err = sum_accesses(c, op);
-		return err || !op->grads ? err : use(c, op, fsdp_place_grads(c->p, op->block), true);
+		if (!err && op->grads)
+			err = use(c, op, fsdp_place_grads(c->p, op->block), true);
+		if (!err && op->grads && c->p->blocks[op->block].common_learns)
+			err = use(c, op, fsdp_place_grads(c->p, c->p->common), true);
+		return err;
 	case FSDP_INPUT:
-		return op->values ? use(c, op, fsdp_place_values(c->p, op->block), false) : 0;
+		return use_values(c, op);
 	case FSDP_REDUCE:
 		return reduce_accesses(c, op);
 	case FSDP_COMBINE:
@@ -325,7 +344,8 @@ static void sums(struct check *c, const struct fsdp_op *op)
 	if ((op->kind == FSDP_UPDATE || op->kind == FSDP_LOOK) && !c->summed[op->block])
 		snprintf(line, sizeof(line), "grads: %s of %s (run %d) before any reduction of this step", fsdp_op_name(op->kind),
 			 block, c->run);
-	if (is_blocks_own(op) && c->updated[op->block])
+	if (is_blocks_own(op) && (c->updated[op->block] ||
+				  (c->p->blocks[op->block].common_learns && op->kind != FSDP_UPDATE && c->updated[c->p->common])))
 		snprintf(line, sizeof(line), "values: %s of %s (run %d, micro %d) behind its update", fsdp_op_name(op->kind),
 			 block, c->run, op->micro);
 	if (op->kind == FSDP_LOOK && c->some_updated)
@@ -334,6 +354,8 @@ static void sums(struct check *c, const struct fsdp_op *op)
 		c->some_updated = c->updated[op->block] = true;
 	if (makes)
 		c->summed[op->block] = true;
+	if (makes && op->kind == FSDP_BACKWARD && c->p->blocks[op->block].common_learns)
+		c->summed[c->p->common] = true;
 	if (*line)
 		say(c, line);
 }

@@ -18,8 +18,11 @@ static const struct fsdp_name strategies[] = {
 };
 
 static const struct fsdp_name layouts[] = {
-	{ "flat", FSDP_FLAT, false }, { "planned:row", -1, true }, { "planned:tensor", -1, true },
-	{ "dim0", -1, true },	      { NULL, 0, false },
+	{ "flat", FSDP_FLAT, false },
+	{ "planned:row", FSDP_PLANNED_ROW, false },
+	{ "planned:tensor", FSDP_PLANNED_TENSOR, false },
+	{ "dim0", -1, true },
+	{ NULL, 0, false },
 };
 
 static const struct fsdp_name prefetches[] = {
@@ -231,7 +234,16 @@ const struct dn_option fsdp_option_table[] = {
 	  .def = "flat",
 	  .arg = "NAME",
 	  .check = check_layout,
-	  .help = "flat: a block is one buffer, cut into equal shards" },
+	  .help = "flat: a block is one buffer, cut into equal shards; planned:row, planned:tensor: in an order in which no row, no "
+		  "tensor, is cut" },
+	{ .key = "persistent",
+	  .type = DN_OPT_INT,
+	  .def = "0",
+	  .min = 0,
+	  .max = 1e12,
+	  .arg = "N",
+	  .help = "trained params of fewer elements stay whole on every rank, and their gradients are reduced together; [block] may say "
+		  "its own" },
 	{ .key = "limit",
 	  .type = DN_OPT_INT,
 	  .def = "2",
@@ -423,6 +435,7 @@ int fsdp_options_resolve(const struct dn_options *o, struct fsdp_options *out)
 		.strategy = name_of_key(o, &fsdp_strategies),
 		.layout = name_of_key(o, &fsdp_layouts),
 		.shards = dn_options_text(o, "shard") ? (int)dn_options_int(o, "shard") : 0,
+		.persistent = dn_options_int(o, "persistent"),
 		.limit = (int)dn_options_int(o, "limit"),
 		.grad_slots = dn_options_text(o, "grad_slots") ? (int)dn_options_int(o, "grad_slots") : 0,
 		.accumulate = name_of_key(o, &fsdp_accumulates),

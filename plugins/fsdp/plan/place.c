@@ -80,6 +80,26 @@ struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_
 	return place(DN_MEM_OPTIMIZER, state * p->n_parts + b->state_offset, b->part); /* a plane for each state */
 }
 
+struct fsdp_place fsdp_place_front(const struct fsdp_plan *p, int block)
+{
+	return fsdp_place_in_block(fsdp_place_shard(p, block), 0, p->blocks[block].shard_learning);
+}
+
+struct fsdp_place fsdp_place_updated(const struct fsdp_plan *p, int block)
+{
+	return p->blocks[block].master_offset < 0 ? fsdp_place_front(p, block) : fsdp_place_part(p, block, DN_VALUE);
+}
+
+struct fsdp_place fsdp_place_call(const struct fsdp_plan *p, int call, bool slot)
+{
+	const struct fsdp_call *c = &p->calls[call];
+	struct fsdp_place x = c->kept ? fsdp_place_kept(p, c->block) : fsdp_place_shard(p, c->block);
+
+	if (!slot)
+		return fsdp_place_in_block(x, c->from, c->n);
+	return fsdp_place_in_block(fsdp_place_values(p, c->block), c->to, c->n * p->lanes[c->lane].group.size);
+}
+
 struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block)
 {
 	const struct fsdp_block *b = &p->blocks[block];
@@ -93,15 +113,15 @@ struct fsdp_place fsdp_place_grads(const struct fsdp_plan *p, int block)
 {
 	const struct fsdp_block *b = &p->blocks[block];
 
-	return b->grad_slot < 0 ? nothing : place(DN_MEM_GRAD_SLOTS, p->grad_slots[b->grad_slot].offset, b->padded);
+	return b->grad_slot < 0 ? nothing : place(DN_MEM_GRAD_SLOTS, p->grad_slots[b->grad_slot].offset, b->learning);
 }
 
 struct fsdp_place fsdp_place_reduced(const struct fsdp_plan *p, int block, int rank)
 {
 	const struct fsdp_block *b = &p->blocks[block];
-	int64_t from = p->opt.wire.reduce == DN_F32 ? fsdp_group_rank(&b->shards, rank) * b->shard : b->padded / 2;
+	int64_t from = p->opt.wire.reduce == DN_F32 ? fsdp_group_rank(&b->shards, rank) * b->shard_learning : b->learning / 2;
 
-	return fsdp_place_in_block(fsdp_place_grads(p, block), from, b->shard);
+	return fsdp_place_in_block(fsdp_place_grads(p, block), from, b->shard_learning);
 }
 
 /* They begin where the floats did, except for sums at rest: those stay as they are, and the slot is free. */

@@ -42,46 +42,65 @@ void fsdp_plan_event_name(const struct fsdp_plan *p, int event, char *out, size_
 	snprintf(out, cap, "%s:%s", fsdp_op_name(kind), block < 0 ? "none" : p->blocks[block].name);
 }
 
+int fsdp_plan_block(const struct fsdp_plan *p, const struct dn_param *param)
+{
+	const int t = p->tensor_of_param[param->index];
+
+	return t < 0 ? p->buffers[~t].block : p->tensors[t].block;
+}
+
+/* what is frozen beside what learns has no part of its own */
+static bool tensor_cut(const struct fsdp_plan *p, int t, enum dn_part part)
+{
+	const struct fsdp_tensor *x = &p->tensors[t];
+	const struct fsdp_block *b = &p->blocks[x->block];
+
+	return plan_cut(b, part) && x->offset < b->learning;
+}
+
 void fsdp_plan_tensor(const struct fsdp_plan *p, int t, enum dn_part part, int rank, int64_t *at, int64_t *n, int64_t *from)
 {
 	const struct fsdp_tensor *x = &p->tensors[t];
 	const struct fsdp_block *b = &p->blocks[x->block];
-	bool cut = plan_cut(b, part);
-	int64_t place = fsdp_group_rank(&b->shards, rank) * b->shard; /* of what the rank owns, in the block's flat buffer */
+	bool still = x->offset >= b->learning, cut = tensor_cut(p, t, part);
+	int64_t shard = still ? b->shard - b->shard_learning : b->shard_learning;
+	/* what the rank owns, in the block's flat buffer */
+	int64_t place = (still ? b->learning : 0) + fsdp_group_rank(&b->shards, rank) * shard;
 	int64_t begin, end;
 
 	if (cut)
 		place += fsdp_group_rank(&b->replicas, rank) * b->part;
 	begin = x->offset > place ? x->offset : place;
-	end = place + (cut ? b->part : b->shard);
+	end = place + (cut ? b->part : shard);
 	if (end > x->offset + x->n)
 		end = x->offset + x->n;
-	if (begin >= end) {
+	if (begin >= end || (still && part != DN_VALUE)) {
 		*at = *n = *from = 0;
 		return;
 	}
 	*at = begin - x->offset;
 	*n = end - begin;
-	*from = begin - place;
-	if (part == DN_GRAD && cut && b->sum == b->shard) /* its part lies where the shard's lies */
+	*from = begin - place + (still ? b->shard_learning : 0);
+	if (part == DN_GRAD && cut && b->sum == b->shard_learning) /* its part lies where the shard's lies */
 		*from += fsdp_group_rank(&b->replicas, rank) * b->part;
 }
 
-bool fsdp_plan_first(const struct fsdp_plan *p, int block, enum dn_part part, int rank)
+bool fsdp_plan_first(const struct fsdp_plan *p, int t, enum dn_part part, int rank)
 {
-	const struct fsdp_block *b = &p->blocks[block];
+	const struct fsdp_block *b = &p->blocks[p->tensors[t].block];
 
-	return plan_cut(b, part) || fsdp_group_rank(&b->replicas, rank) == 0;
+	return tensor_cut(p, t, part) || fsdp_group_rank(&b->replicas, rank) == 0;
 }
 
 bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank)
 {
-	int block = param->block->index;
+	int block = fsdp_plan_block(p, param);
 	const struct fsdp_block *b = &p->blocks[block];
 
 	if (param->role == DN_BUFFER)
 		return rank == 0;
-	return plan_cut(b, part) || fsdp_group_rank(&b->replicas, rank) == block % b->replicas.size;
+	return tensor_cut(p, p->tensor_of_param[param->index], part) ||
+	       fsdp_group_rank(&b->replicas, rank) == block % b->replicas.size;
 }
 
 enum dn_type fsdp_plan_wire(const struct fsdp_plan *p)
@@ -225,14 +244,19 @@ static int hash_layout(struct dn_buf *t, const struct fsdp_plan *p, const struct
 
 		err = dn_buf_printf(
 			t,
-			"block %s %d-%d %s of %d %d padded %lld shard %lld at %lld sum %lld at %lld part %lld at %lld slot "
+			"block %s %d-%d %s of %d %d padded %lld learning %lld shard %lld at %lld sum %lld at %lld part %lld at %lld slot "
 			"%d %d kept %lld of %d master %lld\n",
 			b->name, b->first, b->last, fsdp_name_of(&fsdp_strategies, (int)b->strategy), b->shards.size,
-			b->replicas.size, (long long)b->padded, (long long)b->shard, (long long)b->shard_offset,
-			(long long)b->sum, (long long)b->grad_offset, (long long)b->part, (long long)b->state_offset, b->slot,
-			b->grad_slot, (long long)b->kept_offset, b->keeps, (long long)b->master_offset);
+			b->replicas.size, (long long)b->padded, (long long)b->learning, (long long)b->shard,
+			(long long)b->shard_offset, (long long)b->sum, (long long)b->grad_offset, (long long)b->part,
+			(long long)b->state_offset, b->slot, b->grad_slot, (long long)b->kept_offset, b->keeps,
+			(long long)b->master_offset);
 		if (!err && b->recompute)
 			err = dn_buf_printf(t, "recomputed in backward\n");
+		if (!err && b->n_common)
+			err = dn_buf_printf(t, "common");
+		for (int k = b->first_common; k < b->first_common + b->n_common && !err; k++)
+			err = dn_buf_printf(t, " %d%s", p->commons[k], k + 1 < b->first_common + b->n_common ? "" : "\n");
 		for (int k = b->first_tensor; k < b->first_tensor + b->n_tensors && !err; k++)
 			err = dn_buf_printf(t, "tensor %s %lld at %lld\n", net->params[p->tensors[k].param]->name,
 					    (long long)p->tensors[k].n, (long long)p->tensors[k].offset);
@@ -264,8 +288,9 @@ static int hash_calls(struct dn_buf *t, const struct fsdp_plan *p)
 	for (int i = 0; i < p->n_calls && !err; i++) {
 		const struct fsdp_call *c = &p->calls[i];
 
-		err = dn_buf_printf(t, "call %d %d %d %d%d%d%d %s %lld %llu\n", c->kind, c->lane, c->block, c->acc, c->in_place,
-				    c->kept, c->sums, dn_type_name(c->type), (long long)c->n, (unsigned long long)c->sent_bytes);
+		err = dn_buf_printf(t, "call %d %d %d %d%d%d%d %s %lld %lld %lld %llu\n", c->kind, c->lane, c->block, c->acc,
+				    c->in_place, c->kept, c->sums, dn_type_name(c->type), (long long)c->from, (long long)c->to,
+				    (long long)c->n, (unsigned long long)c->sent_bytes);
 	}
 	return err;
 }
@@ -386,6 +411,7 @@ void fsdp_plan_destroy(struct fsdp_plan *p)
 	dn_free(p->sums);
 	dn_free(p->event_records);
 	dn_free(p->gaps);
+	dn_free(p->commons);
 	dn_free(p->tensor_of_param);
 	dn_free(p->slots);
 	dn_free(p->grad_slots);

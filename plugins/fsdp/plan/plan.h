@@ -22,7 +22,11 @@ enum fsdp_strategy {
 	FSDP_HYBRID_GRAD_OP,
 	FSDP_HYBRID_FULL_OPT,
 };
-enum fsdp_layout { FSDP_FLAT };
+enum fsdp_layout {
+	FSDP_FLAT,	     /* tensors in file order, cut wherever a shard ends */
+	FSDP_PLANNED_ROW,    /* in another order, with gaps, so that no row is cut, */
+	FSDP_PLANNED_TENSOR, /* or no tensor */
+};
 enum fsdp_prefetch { FSDP_PRE, FSDP_POST, FSDP_NONE };
 enum fsdp_accumulate {
 	FSDP_SHARDED_SUM,  /* every microbatch's gradient is reduced over all ranks, */
@@ -77,11 +81,12 @@ struct fsdp_options { /* [fsdp], resolved */
 	bool policy_given;	     /* on the command line: wins over markers */
 	enum fsdp_strategy strategy; /* likewise release: a [block] may say its own */
 	enum fsdp_layout layout;
-	int shards;	   /* ranks that share one copy under hybrid strategies; 0 = not given */
-	int ranks_on_host; /* what hybrid strategies take then; 0 = unknown */
-	int limit;	   /* parameter slots K */
-	int grad_slots;	   /* M; 0: as many as accumulate wants */
-	int stay;	   /* after forward: 0 nothing (release=1), 1 all (release=0), s' > 1: one part in s' */
+	int shards;	    /* ranks that share one copy under hybrid strategies; 0 = not given */
+	int ranks_on_host;  /* what hybrid strategies take then; 0 = unknown */
+	int64_t persistent; /* params of fewer elements stay whole; likewise */
+	int limit;	    /* parameter slots K */
+	int grad_slots;	    /* M; 0: as many as accumulate wants */
+	int stay;	    /* after forward: 0 nothing (release=1), 1 all (release=0), s' > 1: one part in s' */
 	enum fsdp_accumulate accumulate;
 	enum fsdp_prefetch prefetch;
 	int depth; /* blocks ahead, <= limit - 1 */
@@ -114,9 +119,9 @@ struct fsdp_gap { /* elements between tensors and at the end that must be zero *
 	int64_t offset, n;
 };
 
-struct fsdp_buffer { /* a BUFFER param: whole on every rank */
-	int param;   /* in net->params */
-	int block;
+struct fsdp_buffer {	       /* a BUFFER param: whole on every rank */
+	int param;	       /* in net->params */
+	int block, last_block; /* whose layers use it: its own, and the last that shares it */
 	int64_t n;
 	int64_t offset; /* of its rolling values among all blocks', multiple of FSDP_ALIGN */
 	int64_t stat;	/* of this microbatch's statistic among all that are exchanged; -1 = none: frozen, or inference */
@@ -129,12 +134,17 @@ struct fsdp_block {
 	int first_buffer, n_buffers; /* in plan->buffers */
 	int first_gap, n_gaps;	     /* in plan->gaps */
 	enum fsdp_strategy strategy;
+	int64_t persistent;	     /* of its params those of fewer elements stay whole; they lie in the common block */
+	int first_common, n_common;  /* in plan->commons: those, and others' that its layers share */
+	bool common_learns;	     /* one of them does */
 	struct fsdp_group shards;    /* S ranks that values are cut over, neighbours, */
 	struct fsdp_group replicas;  /* R = world / S ranks that have the same */
 	int64_t params;		     /* trained elements, without padding */
-	int64_t padded;		     /* T = up(end of the last tensor, world * FSDP_ALIGN); 0 without trained params */
-	int64_t shard;		     /* L = T / S: of values at rest */
-	int64_t part;		     /* what a rank updates, of its shard: all of it, or one in R, cut_states */
+	int64_t padded;		     /* T: all elements, a multiple of world * FSDP_ALIGN; 0 without trained params */
+	int64_t learning;	     /* of them, at the front: those that have gradients; likewise a multiple */
+	int64_t shard;		     /* L = T / S: of values at rest, */
+	int64_t shard_learning;	     /* at the front of which is this rank's part of those that learn */
+	int64_t part;		     /* what a rank updates, of that: all of it, or one in R, cut_states */
 	int64_t sum;		     /* elements of the gradient at rest: part, or what holds it */
 	int64_t shard_offset;	     /* of this block's shard among all (elements; the same on all ranks) */
 	int64_t grad_offset;	     /* of its sum among those of blocks that learn; -1 when nothing in it learns */
@@ -157,11 +167,11 @@ struct fsdp_block {
 	bool goes_on;		     /* and makes deltas of its inputs when all its gradients are there */
 	int slot, grad_slot;	     /* -1 = none */
 	int first_sum[2], n_sums[2]; /* in plan->sums: of its layers' forward [0] and backward [1] */
-	int gather_call;	     /* in plan->calls, -1 = none; likewise: */
-	int regather_call;	     /* before backward, of the parts that stayed */
-	int reduce_call[2];	     /* of the first microbatch, which overwrites the sum, and of the others, which add to it */
-	int combine_call[2];	     /* over the replicas, likewise */
-	int share_call;		     /* among the replicas: sums before the update, or values behind it */
+	int gather_call[2]; /* in plan->calls, -1 = none: of what learns, or of all; and of what is frozen beside it. Likewise: */
+	int regather_call[2]; /* before backward, of the parts that stayed */
+	int reduce_call[2];   /* of the first microbatch, which overwrites the sum, and of the others, which add to it */
+	int combine_call[2];  /* over the replicas, likewise */
+	int share_call;	      /* among the replicas: sums before the update, or values behind it */
 };
 
 struct fsdp_sum { /* over all ranks, asked for by a layer within its forward or backward */
@@ -203,6 +213,7 @@ struct fsdp_call {
 	bool in_place;	     /* the sum lies where this rank's part was: reduce: in the gradient slot; combine: at rest */
 	bool kept;	     /* gather: of the parts that stayed */
 	bool sums;	     /* share: of gradients, not of values */
+	int64_t from, to;    /* gather: elements before it in the shard, and in the slot */
 	enum dn_type type;   /* of elements on their way */
 	int64_t n;	     /* elements: of a rank's part, or of the vector that is summed */
 	uint64_t sent_bytes; /* by each rank */
@@ -232,6 +243,7 @@ struct fsdp_op {
 	int micro;     /* microbatch of the step; update: the last */
 	bool window;   /* the first of a microbatch or pass; see fsdp_window */
 	bool backward; /* gather: for the backward pass */
+	bool rest;     /* gather: of what is frozen, right behind that of what learns */
 	int part;      /* forward, backward: an exchange cuts them; exchange: the part before it */
 	int gives; /* forward, backward: in plan->sums, what its layers hand over at the end; exchange: what is summed; -1 = none */
 	int takes;   /* forward, backward: the sum that they go on with; -1 = none */
@@ -263,7 +275,11 @@ struct fsdp_slot {
 
 struct fsdp_plan {
 	struct fsdp_grid grid;
-	int n_blocks;
+	int n_blocks; /* those of the net, and the common one behind them */
+	/* Params that stay whole on every rank, of all blocks of the net, and those that layers of several blocks share: without layers
+	 * of its own, resident always, reduced once backward of all blocks that use some of them is over. -1 = there are none. */
+	int common;
+	int *commons; /* in tensors: by each block in turn */
 	struct fsdp_block *blocks;
 	int n_tensors;
 	struct fsdp_tensor *tensors;
@@ -337,11 +353,19 @@ int fsdp_blocks_apply(struct dn_net *net, const struct fsdp_options *o);
 int fsdp_plan_build(struct fsdp_plan **out, const struct dn_net *net, const struct fsdp_options *o, int world);
 void fsdp_plan_destroy(struct fsdp_plan *p);
 
+/** fsdp_plan_net_blocks() - without the common one */
+static inline int fsdp_plan_net_blocks(const struct fsdp_plan *p)
+{
+	return p->common < 0 ? p->n_blocks : p->common;
+}
+/** fsdp_plan_block() - where @param lies: its block, or the common one; of a BUFFER: its block */
+int fsdp_plan_block(const struct fsdp_plan *p, const struct dn_param *param);
+
 /** fsdp_plan_tensor() - what @rank (of the world) owns of @part of tensor @t: elements [*at, *at + *n) of the tensor, which lie
  * *from elements behind the beginning of fsdp_place_part(); *n 0 = nothing */
 void fsdp_plan_tensor(const struct fsdp_plan *p, int t, enum dn_part part, int rank, int64_t *at, int64_t *n, int64_t *from);
-/** fsdp_plan_first() - is @rank the first of the ranks that own the same of @block's @part? */
-bool fsdp_plan_first(const struct fsdp_plan *p, int block, enum dn_part part, int rank);
+/** fsdp_plan_first() - is @rank the first of the ranks that own the same of tensor @t's @part? */
+bool fsdp_plan_first(const struct fsdp_plan *p, int t, enum dn_part part, int rank);
 /** fsdp_plan_writes() - does @rank write its elements of @p's @part into a checkpoint? Of the ranks that own the same, one does;
  * which one changes from block to block. */
 bool fsdp_plan_writes(const struct fsdp_plan *p, const struct dn_param *param, enum dn_part part, int rank);
@@ -375,8 +399,13 @@ bool fsdp_place_shared(const struct fsdp_plan *p, enum dn_region r);
 /** fsdp_place_part() - of @block at rest: this rank's part of values, gradient sums, states; nothing when the block has no such
  * part. Of values it is the shard, or the master: what a rank updates of a shard whose other elements came rounded from others. */
 struct fsdp_place fsdp_place_part(const struct fsdp_plan *p, int block, enum dn_part part);
-/** fsdp_place_shard() - of @block's values: where gathers begin, or the whole block where that is not cut */
+/** fsdp_place_shard() - of @block's values: where gathers begin, or the whole block where that is not cut; _front(): what of it
+ * learns; _updated(): what an update writes of that, here or in the master */
 struct fsdp_place fsdp_place_shard(const struct fsdp_plan *p, int block);
+struct fsdp_place fsdp_place_front(const struct fsdp_plan *p, int block);
+struct fsdp_place fsdp_place_updated(const struct fsdp_plan *p, int block);
+/** fsdp_place_call() - what plan->calls[@call], a gather of values, takes from this rank's memory; @slot: what it fills */
+struct fsdp_place fsdp_place_call(const struct fsdp_plan *p, int call, bool slot);
 /** fsdp_place_values(), fsdp_place_grads() - all of @block: in its slot, or at rest where values are whole; the microbatch's
  * gradients in their slot */
 struct fsdp_place fsdp_place_values(const struct fsdp_plan *p, int block);

@@ -5,6 +5,17 @@
 
 /* blocks, tensors, gaps, slots, buffers and calls; needs p->grid, p->opt, p->subdivisions */
 int plan_layout(struct fsdp_plan *p, const struct dn_net *net);
+
+struct plan_item {	 /* a tensor to lie in a flat buffer */
+	int index;	 /* the caller's */
+	int64_t n, row;	 /* elements: of all of it, of one row */
+	int64_t granule; /* between two places where it may be cut */
+	int64_t offset;	 /* the answer */
+};
+
+/* Offsets of items in a buffer of @parts parts of *part elements each, a multiple of @unit, so that no row or no tensor is cut.
+ * Sorts the items. */
+int plan_pack(struct plan_item *items, int n, int64_t parts, int64_t unit, enum fsdp_layout layout, int64_t *part);
 /* strategies and groups of the blocks, from options and [block] sections; p->grid and p->opt's release */
 int plan_strategies(struct fsdp_plan *p, const struct dn_net *net);
 /* p->step, p->eval and p->repeat */

@@ -66,6 +66,18 @@ static uint64_t padding_bytes(const struct fsdp_plan *p, int block)
 	return all.bytes ? all.bytes - fsdp_place_in_block(all, 0, p->blocks[block].params).bytes : 0;
 }
 
+/* of what is gathered; @block < 0: of all blocks */
+static double padding_ratio(const struct fsdp_plan *p, int block)
+{
+	uint64_t padding = 0, all = 0;
+
+	for (int i = block < 0 ? 0 : block; i < (block < 0 ? p->n_blocks : block + 1); i++) {
+		padding += padding_bytes(p, i);
+		all += fsdp_place_values(p, i).bytes;
+	}
+	return all ? (double)padding / (double)all : 0;
+}
+
 static void json_blocks(struct json *j, const struct fsdp_plan *p)
 {
 	put(j, ",\"blocks\":[");
@@ -76,7 +88,10 @@ static void json_blocks(struct json *j, const struct fsdp_plan *p)
 		put(j, ",\"first\":%d,\"last\":%d,\"params\":%" PRId64, b->first, b->last, b->params);
 		put_u64(j, ",\"shard_bytes\":", fsdp_place_shard(p, i).bytes);
 		put_u64(j, ",\"gathered_bytes\":", fsdp_place_values(p, i).bytes);
+		put(j, ",\"common_tensors\":%d", b->n_common);
+		put_u64(j, ",\"learning_bytes\":", (uint64_t)b->learning * sizeof(float));
 		put_u64(j, ",\"padding_bytes\":", padding_bytes(p, i));
+		put(j, ",\"padding_ratio\":%.6f", padding_ratio(p, i));
 		put(j, ",\"strategy\":\"%s\",\"mesh\":{\"replicas\":%d,\"shards\":%d}",
 		    fsdp_name_of(&fsdp_strategies, (int)b->strategy), b->replicas.size, b->shards.size);
 		put_u64(j, ",\"sum_bytes\":", fsdp_place_part(p, i, DN_GRAD).bytes);
@@ -212,6 +227,7 @@ int fsdp_plan_json(const struct fsdp_plan *p, const struct dn_net *net, const ch
 	put(&j, ",\"world\":%d,\"mesh\":{\"replicas\":%d,\"shards\":%d},\"strategy\":\"%s\",\"layout\":\"%s\"", p->grid.world,
 	    p->grid.replicas, p->grid.shards, fsdp_name_of(&fsdp_strategies, p->opt.strategy),
 	    fsdp_name_of(&fsdp_layouts, p->opt.layout));
+	put(&j, ",\"padding_ratio\":%.6f", padding_ratio(p, -1));
 	put(&j, ",\"accumulate\":\"%s\",\"release\":%d", fsdp_name_of(&fsdp_accumulates, (int)p->opt.accumulate),
 	    p->opt.stay > 1 ? p->opt.stay : !p->opt.stay);
 	put(&j, ",\"limit\":%d,\"grad_slots\":%d,\"prefetch\":\"%s\",\"depth\":%d", p->opt.limit, p->opt.grad_slots,
@@ -257,27 +273,29 @@ static void print_blocks(const struct fsdp_plan *p, FILE *out)
 	for (int i = 0; i < p->n_blocks; i++)
 		if ((int)strlen(p->blocks[i].name) > width)
 			width = (int)strlen(p->blocks[i].name);
-	fprintf(out, "\n%-*s  %9s  %12s  %12s  %12s  %10s  %4s  %4s  %s\n", width, "block", "layers", "params", "gathered",
-		"shard", "padding", "slot", "grad", "backward");
+	fprintf(out, "\n%-*s  %9s  %12s  %12s  %12s  %10s  %6s  %4s  %4s  %s\n", width, "block", "layers", "params", "gathered",
+		"shard", "padding", "ratio", "slot", "grad", "backward");
 	for (int i = 0; i < p->n_blocks; i++) {
 		const struct fsdp_block *b = &p->blocks[i];
 		char layers[32], slot[16] = "-", grad[16] = "-";
 
-		snprintf(layers, sizeof(layers), "%d-%d", b->first, b->last);
+		snprintf(layers, sizeof(layers), i == p->common ? "-" : "%d-%d", b->first, b->last);
 		if (b->slot >= 0)
 			snprintf(slot, sizeof(slot), "%d", b->slot);
 		if (b->grad_slot >= 0)
 			snprintf(grad, sizeof(grad), "%d", b->grad_slot);
-		fprintf(out, "%-*s  %9s  %12" PRId64 "  %12s  %12s  %10s  %4s  %4s  %s\n", width, b->name, layers, b->params,
-			human(fsdp_place_values(p, i).bytes).s, human(fsdp_place_shard(p, i).bytes).s,
-			human(padding_bytes(p, i)).s, slot, grad,
-			!b->in_backward			 ? "none"
+		fprintf(out, "%-*s  %9s  %12" PRId64 "  %12s  %12s  %10s  %6.2f  %4s  %4s  %s\n", width, b->name, layers,
+			b->params, human(fsdp_place_values(p, i).bytes).s, human(fsdp_place_shard(p, i).bytes).s,
+			human(padding_bytes(p, i)).s, padding_ratio(p, i), slot, grad,
+			i == p->common			 ? "whole, of all blocks"
+			: !b->in_backward		 ? "none"
 			: b->whole && b->backward_values ? "whole"
 			: b->kept_offset >= 0		 ? "gathered again from a part"
 			: b->resident			 ? "stays gathered"
 			: b->backward_gather		 ? "gathered again"
 							 : "not read");
 	}
+	fprintf(out, "padding in all: %.4f of what is gathered\n", padding_ratio(p, -1));
 	for (int i = 0; i < p->n_blocks; i++)
 		if (p->blocks[i].recompute)
 			fprintf(out, "%s %s", n++ ? "," : "recomputed in backward:", p->blocks[i].name);

@@ -31,7 +31,8 @@ struct clock {
 struct record { /* the latest record of an event in this schedule */
 	bool made;
 	enum fsdp_queue queue;
-	struct clock clock; /* at[queue] is the recording operation */
+	struct clock clock;	  /* at[queue] is the recording operation */
+	struct clock seen[PASTS]; /* of the past, by that operation */
 };
 
 struct past { /* an earlier run of a schedule */
@@ -73,6 +74,14 @@ static void clock_merge(struct clock *c, const struct clock *other)
 	for (int q = 0; q < FSDP_QUEUES; q++)
 		if (c->at[q] < other->at[q])
 			c->at[q] = other->at[q];
+}
+
+/* what the events let @queue see of the past, once it has waited for them */
+static void see(struct walk *w, enum fsdp_queue queue, const int *events, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < PASTS && w->events[events[i]].made; k++)
+			clock_merge(&w->seen[k][queue], &w->events[events[i]].seen[k]);
 }
 
 static int append(struct fsdp_schedule *s, const struct fsdp_op *op)
@@ -129,12 +138,15 @@ static int emit(struct walk *w, struct fsdp_op *op, const int *waits, int n_wait
 		op->waits[op->n_waits++] = waits[i];
 		clock_merge(c, &w->events[waits[i]].clock);
 	}
+	see(w, op->queue, waits, n_waits);
 	c->at[op->queue] = w->n_done[op->queue]++;
 	op->records = fsdp_plan_event(w->p, op->kind, op->block);
 	r = &w->events[op->records];
 	r->made = true;
 	r->queue = op->queue;
 	r->clock = *c;
+	for (int k = 0; k < PASTS; k++)
+		r->seen[k] = w->seen[k][op->queue];
 	return append(w->s, op);
 }
 
@@ -229,7 +241,7 @@ static int gather(struct walk *w, int block, bool backward)
 			      .backward = backward,
 			      .gives = -1,
 			      .takes = -1,
-			      .call = kept ? b->regather_call : b->gather_call };
+			      .call = kept ? b->regather_call[0] : b->gather_call[0] };
 	int waits[2], past[FSDP_MAX_WAITS], n = 0;
 	int free_event, n_past;
 	int err;
@@ -237,7 +249,10 @@ static int gather(struct walk *w, int block, bool backward)
 	err = fsdp_limiter_admit(&w->limiter, b->slot, block, &free_event);
 	if (err)
 		return err;
-	/* a release in this schedule is later on compute than all that lies before, but no later than what replicas share */
+	if (free_event >= 0)
+		see(w, FSDP_GATHERQ, &free_event, 1);
+	/* a release in this schedule is later on compute than all that lies before, but no later than what replicas share, unless
+	 * compute has waited for that */
 	n_past = free_event < 0 ? past_waits(w, block, past) : 0;
 	if (free_event >= 0 && b->learns && b->cut_states)
 		past_wait(w, FSDP_GATHERQ, values_event(w, block), past, &n_past);
@@ -245,7 +260,10 @@ static int gather(struct walk *w, int block, bool backward)
 		waits[n++] = free_event; /* the slot's previous block has been read for the last time */
 	if (kept)
 		waits[n++] = event(w, FSDP_RELEASE, block); /* the part that stayed is there */
-	return emit(w, &op, waits, n, past, n_past);
+	err = emit(w, &op, waits, n, past, n_past);
+	op.rest = true;
+	op.call = kept ? b->regather_call[1] : b->gather_call[1];
+	return err || op.call < 0 ? err : emit(w, &op, NULL, 0, NULL, 0);
 }
 
 static bool holds(const struct walk *w, int block)
@@ -273,7 +291,7 @@ static int prefetch(struct walk *w, int block, bool backward)
 	int step = backward ? -1 : 1;
 	int ahead = 0;
 
-	for (int i = block + step; i >= 0 && i < w->p->n_blocks && ahead < w->p->opt.depth; i += step) {
+	for (int i = block + step; i >= 0 && i < fsdp_plan_net_blocks(w->p) && ahead < w->p->opt.depth; i += step) {
 		const struct fsdp_block *b = &w->p->blocks[i];
 		int err;
 
@@ -363,7 +381,7 @@ static int forward_block(struct walk *w, int i)
 			      .gives = -1,
 			      .takes = -1,
 			      .call = -1 };
-	int waits[2], past[2], n = 0, n_past;
+	int waits[2], past[3], n = 0, n_past;
 	int err = 0;
 
 	if (b->gathered)
@@ -375,9 +393,12 @@ static int forward_block(struct walk *w, int i)
 	if (b->gathered)
 		waits[n++] = event(w, FSDP_GATHER, i); /* the values are there */
 	n += stats_wait(w, i, waits + n, past, &n_past);
+	see(w, FSDP_COMPUTE, waits, n);
 	if (b->whole && b->learns && b->cut_states)
 		past_wait(w, FSDP_COMPUTE, values_event(w, i), past,
 			  &n_past); /* the other replicas' parts of the values are there */
+	if (b->n_common && w->p->blocks[w->p->common].learns && w->p->blocks[w->p->common].cut_states)
+		past_wait(w, FSDP_COMPUTE, values_event(w, w->p->common), past, &n_past); /* likewise of what is common */
 	err = emit_layers(w, &op, waits, n, past, n_past);
 	if (!err && ends_with_forward(w, b))
 		err = release(w, i, w->train && b->kept_offset >= 0);
@@ -390,8 +411,9 @@ static int forward_block(struct walk *w, int i)
 
 /* --- backward and update --- */
 
-/* The gradients of a microbatch, or of all of them, are complete in their slot: on their way into the sum. */
-static int reduce_block(struct walk *w, int i)
+/* The gradients of a microbatch, or of all of them, are complete in their slot behind backward of block @last_writer: on their way
+ * into the sum. */
+static int reduce_block(struct walk *w, int i, int last_writer)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
 	const int call = b->reduce_call[w->micro > 0 && b->reduce_call[1] >= 0];
@@ -403,7 +425,7 @@ static int reduce_block(struct walk *w, int i)
 			      .gives = -1,
 			      .takes = -1,
 			      .call = call };
-	int wait = event(w, FSDP_BACKWARD, i), err; /* the gradients are complete */
+	int wait = event(w, FSDP_BACKWARD, last_writer), err;
 
 	err = emit(w, &op, &wait, 1, NULL, 0);
 	w->stage[i] = w->last ? REDUCED : OPEN;
@@ -429,6 +451,25 @@ static int reduce_block(struct walk *w, int i)
 	return err;
 }
 
+/* no block before it writes into what is common */
+static bool ends_common(const struct fsdp_plan *p, int block)
+{
+	if (!p->blocks[block].common_learns)
+		return false;
+	for (int i = 0; i < block; i++)
+		if (p->blocks[i].common_learns)
+			return false;
+	return true;
+}
+
+/* what backward of block @i has completed */
+static int reduce_learning(struct walk *w, int i)
+{
+	int err = w->p->blocks[i].learns ? reduce_block(w, i, i) : 0;
+
+	return err || !ends_common(w->p, i) ? err : reduce_block(w, w->p->common, i);
+}
+
 static int emit_input(struct walk *w, int i)
 {
 	struct fsdp_op op = { .kind = FSDP_INPUT,
@@ -445,16 +486,17 @@ static int emit_input(struct walk *w, int i)
 static int backward_block(struct walk *w, int i)
 {
 	const struct fsdp_block *b = &w->p->blocks[i];
-	bool reads = plan_backward_reads(b), whole = plan_sums_whole(w->p), reduces = b->learns && (!whole || w->last);
+	bool reads = plan_backward_reads(b), whole = plan_sums_whole(w->p), learns = b->learns || b->common_learns;
+	bool reduces = learns && (!whole || w->last);
 	struct fsdp_op op = { .kind = FSDP_BACKWARD,
 			      .queue = FSDP_COMPUTE,
 			      .block = i,
 			      .values = b->backward_values,
-			      .grads = b->learns,
-			      .stays = b->learns && whole && !w->last,
-			      .acc = b->learns && whole && w->micro > 0,
+			      .grads = learns,
+			      .stays = learns && whole && !w->last,
+			      .acc = learns && whole && w->micro > 0,
 			      .call = -1 };
-	int waits[2], n = 0;
+	int waits[3], n = 0;
 	int err = 0;
 
 	if (reads)
@@ -467,16 +509,18 @@ static int backward_block(struct walk *w, int i)
 		waits[n++] = event(w, FSDP_GATHER, i); /* the values are there; a resident block's have been all along */
 	if (b->learns && w->freed_by[b->grad_slot] >= 0)
 		waits[n++] = w->freed_by[b->grad_slot]; /* the gradients before have left the slot */
+	if (b->common_learns && w->freed_by[w->p->blocks[w->p->common].grad_slot] >= 0)
+		waits[n++] = w->freed_by[w->p->blocks[w->p->common].grad_slot];
 	err = emit_layers(w, &op, waits, n, NULL, 0);
 	if (!err && reduces && b->goes_on)
-		err = reduce_block(w, i);
+		err = reduce_learning(w, i);
 	if (!err && b->goes_on)
 		err = emit_input(w, i);
 	if (!err && reads && (w->last || !plan_keeps(w->p)))
 		err = release(w, i, false);
 	if (!err)
 		err = prefetch_at(w, FSDP_POST, i, true);
-	return err || !reduces || b->goes_on ? err : reduce_block(w, i);
+	return err || !reduces || b->goes_on ? err : reduce_learning(w, i);
 }
 
 /* the last microbatch is in the sum, as far as this rank updates */
@@ -516,6 +560,18 @@ static int update_block(struct walk *w, int i)
 	return emit(w, &op, &wait, 1, NULL, 0);
 }
 
+/* what learns and is not updated, in the order in which it is reduced */
+static int of_all(struct walk *w, int (*fn)(struct walk *w, int block))
+{
+	const struct fsdp_plan *p = w->p;
+	int err = 0;
+
+	for (int i = fsdp_plan_net_blocks(p) - 1; i >= 0 && !err; i--)
+		if (p->blocks[i].learns && w->stage[i] != UPDATED)
+			err = fn(w, i);
+	return err || p->common < 0 || !p->blocks[p->common].learns || w->stage[p->common] == UPDATED ? err : fn(w, p->common);
+}
+
 /* Those that compute knows to be reduced, from what it has waited for: none of them holds it up. */
 static int update_reduced(struct walk *w)
 {
@@ -533,6 +589,7 @@ static int update_reduced(struct walk *w)
 static int walk_ops(struct walk *w)
 {
 	const struct fsdp_plan *p = w->p;
+	const int n = fsdp_plan_net_blocks(p);
 	int64_t n_micro = w->train ? p->subdivisions : 1;
 	int err = 0;
 
@@ -540,22 +597,18 @@ static int walk_ops(struct walk *w)
 		w->micro = (int)m;
 		w->last = m == n_micro - 1;
 		w->fresh = true;
-		for (int i = 0; i < p->n_blocks && !err; i++)
+		for (int i = 0; i < n && !err; i++)
 			err = forward_block(w, i);
-		for (int i = p->n_blocks - 1; i >= 0 && w->train && !err; i--)
+		for (int i = n - 1; i >= 0 && w->train && !err; i--)
 			if (p->blocks[i].in_backward) {
 				err = backward_block(w, i);
 				if (!err && w->last && p->early)
 					err = update_reduced(w);
 			}
 	}
-	for (int i = p->n_blocks - 1; i >= 0 && w->train && p->looks && !err; i--)
-		if (p->blocks[i].learns)
-			err = look_block(w, i);
-	for (int i = p->n_blocks - 1; i >= 0 && w->train && !err; i--)
-		if (p->blocks[i].learns && w->stage[i] != UPDATED)
-			err = update_block(w, i);
-	return err;
+	if (w->train && p->looks && !err)
+		err = of_all(w, look_block);
+	return err || !w->train ? err : of_all(w, update_block);
 }
 
 /* --- both schedules --- */

@@ -94,6 +94,20 @@ static const struct dn_key_rule fsdp_block_keys[] = {
 	  .otherwise = "that of [fsdp]",
 	  .help = "what becomes of the gathered values after forward, see [fsdp]",
 	  .resume = DN_RESUME_ANY },
+	{ .key = "persistent",
+	  .kind = DN_KEY_INT,
+	  .min = 0,
+	  .max = 1e12,
+	  .otherwise = "that of [fsdp]",
+	  .help = "its params of fewer elements stay whole on every rank, see [fsdp]",
+	  .resume = DN_RESUME_ANY },
+	{ .key = "ignored",
+	  .kind = DN_KEY_INT,
+	  .def = "0",
+	  .min = 0,
+	  .max = 1,
+	  .help = "1: its params stay whole on every rank, and so do their gradients and state; as strategy=replicate",
+	  .resume = DN_RESUME_ANY },
 	{ .key = "wire",
 	  .kind = DN_KEY_TEXT,
 	  .otherwise = "that of [fsdp]",
@@ -133,6 +147,20 @@ int fsdp_release_parse(const char *value, const char *where, int *stay)
 	return 0;
 }
 
+/* What is left alone is a block of plain data parallelism. */
+static int ignored_key(struct dn_section *s, int *strategy, bool given)
+{
+	int64_t v = 0;
+	int err = s && dn_section_find(s, "ignored") ? dn_key_int(s, "ignored", &v) : 0;
+
+	if (!err && v && given && *strategy != FSDP_REPLICATE)
+		return dn_section_fail(s, "ignored", -EINVAL, "ignored=1: an ignored block is one of strategy replicate, not %s",
+				       fsdp_name_of(&fsdp_strategies, *strategy));
+	if (!err && v)
+		*strategy = FSDP_REPLICATE;
+	return err;
+}
+
 static int block_keys(struct fsdp_block *b, struct dn_section *s, int *stay, char where[static 600])
 {
 	const char *value = own_key(s, "strategy", where, 600);
@@ -140,6 +168,10 @@ static int block_keys(struct fsdp_block *b, struct dn_section *s, int *stay, cha
 
 	if (value)
 		err = fsdp_name_find(&fsdp_strategies, value, where, &strategy);
+	if (!err)
+		err = ignored_key(s, &strategy, value != NULL);
+	if (!err && s && dn_section_find(s, "persistent"))
+		err = dn_key_int_or(s, "persistent", 0, &b->persistent);
 	b->strategy = (enum fsdp_strategy)strategy;
 	value = err ? NULL : own_key(s, "wire", where, 600);
 	if (value)
@@ -177,6 +209,7 @@ int plan_strategies(struct fsdp_plan *p, const struct dn_net *net)
 
 	for (int i = 0; i < p->n_blocks && !err; i++) {
 		p->blocks[i].strategy = p->opt.strategy;
+		p->blocks[i].persistent = p->opt.persistent;
 		p->blocks[i].wire = p->opt.wire.gather;
 		stay[i] = p->opt.stay;
 		err = block_keys(&p->blocks[i], net->blocks[i].section, &stay[i], where);

@@ -125,28 +125,54 @@ static int poison(struct fsdp_runtime *rt, struct fsdp_place x)
 	return rt->be->axpby(rt->queues[FSDP_COMPUTE], DN_F32, (int64_t)(x.bytes / sizeof(float)), NAN, at(rt, x), 0, at(rt, x));
 }
 
-/* Gaps travel in the reduction and stay zero in gradients and states; frozen tensors get no gradient written. @adds: to what
- * earlier microbatches have left in the slot. */
-static int open_grads(struct fsdp_runtime *rt, int block, bool adds)
+static void point_grad(struct fsdp_runtime *rt, int tensor, bool real)
+{
+	const struct fsdp_tensor *t = &rt->plan->tensors[tensor];
+	struct dn_param *p = rt->net->params[t->param];
+
+	p->grad = real && !p->frozen ? at(rt, fsdp_place_grads(rt->plan, t->block)) + t->offset : NULL;
+}
+
+/* what lies in the block */
+static void point_own(struct fsdp_runtime *rt, const struct fsdp_block *b, bool real)
+{
+	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors; t++)
+		point_grad(rt, t, real);
+}
+
+static void point_common(struct fsdp_runtime *rt, const struct fsdp_block *b, bool real)
+{
+	for (int k = b->first_common; k < b->first_common + b->n_common; k++)
+		point_grad(rt, rt->plan->commons[k], real);
+}
+
+/* Gaps travel in the reduction and stay zero in gradients and states; what is frozen has no place in the slot. */
+static int begin_slot(struct fsdp_runtime *rt, int block, bool adds)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 	const struct fsdp_place slot = fsdp_place_grads(rt->plan, block);
 	int err = adds ? 0 : poison(rt, slot);
 
 	for (int g = b->first_gap; g < b->first_gap + b->n_gaps && !err && !adds; g++)
-		err = zero(rt, fsdp_place_in_block(slot, rt->plan->gaps[g].offset, rt->plan->gaps[g].n));
-	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors && !err; t++) {
-		const struct fsdp_tensor *ft = &rt->plan->tensors[t];
-		struct dn_param *p = rt->net->params[ft->param];
+		if (rt->plan->gaps[g].offset < b->learning)
+			err = zero(rt, fsdp_place_in_block(slot, rt->plan->gaps[g].offset, rt->plan->gaps[g].n));
+	rt->blocks[block].grads_open = true;
+	return err;
+}
 
-		if (!p->frozen)
-			p->grad = at(rt, slot) + ft->offset;
-		else if (!adds)
-			err = zero(rt, fsdp_place_in_block(slot, ft->offset, ft->n));
-	}
+/* @adds: to what earlier microbatches have left there. */
+static int open_grads(struct fsdp_runtime *rt, int block, bool adds)
+{
+	const struct fsdp_block *b = &rt->plan->blocks[block];
+	int err = b->learns ? begin_slot(rt, block, adds) : 0;
+
+	/* which stays open until the last block that has some of it */
+	if (!err && b->common_learns && !rt->blocks[rt->plan->common].grads_open)
+		err = begin_slot(rt, rt->plan->common, adds);
+	point_own(rt, b, true);
+	point_common(rt, b, true);
 	for (int k = b->first; k <= b->last; k++)
 		rt->net->layers[k].adds = adds;
-	rt->blocks[block].grads_open = true;
 	return err;
 }
 
@@ -154,8 +180,7 @@ static void close_grads(struct fsdp_runtime *rt, int block)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 
-	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors; t++)
-		rt->net->params[rt->plan->tensors[t].param]->grad = NULL;
+	point_own(rt, b, false);
 	for (int k = b->first; k <= b->last; k++)
 		rt->net->layers[k].adds = false;
 	rt->blocks[block].grads_open = false;
@@ -211,8 +236,10 @@ static int do_gather(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	struct fsdp_block_run *b = &rt->blocks[op->block];
 	int free_event, err;
 
-	if (b->state != FSDP_SHARDED)
+	if (b->state != (op->rest ? FSDP_GATHERING : FSDP_SHARDED))
 		return bad_state(rt, op, state_name(b->state));
+	if (op->rest)
+		return call(rt, op);
 	err = ready(rt, op->block);
 	if (err)
 		return err;
@@ -223,15 +250,21 @@ static int do_gather(struct fsdp_runtime *rt, const struct fsdp_op *op)
 	return call(rt, op);
 }
 
-/* this rank's part of a gathered block, out of the slot that goes to another one now */
+/* this rank's part of a gathered block, out of the slot that goes to another one now: as it will be gathered again */
 static int keep_part(struct fsdp_runtime *rt, const struct fsdp_op *op)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[op->block];
-	struct fsdp_place part = fsdp_place_values(rt->plan, op->block);
-	int64_t n = b->padded / b->keeps;
+	int err = 0;
 
-	part = fsdp_place_in_block(part, rt->rank % b->keeps * n, n);
-	return rt->be->copy(rt->queues[FSDP_COMPUTE], at(rt, fsdp_place_kept(rt->plan, op->block)), at(rt, part), part.bytes);
+	for (int k = 0; k < 2 && b->regather_call[k] >= 0 && !err; k++) {
+		const struct fsdp_call *c = &rt->plan->calls[b->regather_call[k]];
+		struct fsdp_place kept = fsdp_place_call(rt->plan, b->regather_call[k], false);
+		struct fsdp_place all = fsdp_place_call(rt->plan, b->regather_call[k], true);
+
+		err = rt->be->copy(rt->queues[FSDP_COMPUTE], at(rt, kept),
+				   at(rt, fsdp_place_in_block(all, rt->rank % b->keeps * c->n, c->n)), kept.bytes);
+	}
+	return err;
 }
 
 static int do_release(struct fsdp_runtime *rt, const struct fsdp_op *op)
@@ -530,6 +563,8 @@ int fsdp_runtime_before_forward(struct fsdp_runtime *rt, int block, enum dn_phas
 		err = enter(rt, FSDP_FORWARD, block);
 	if (!err && rt->plan->blocks[block].whole)
 		err = ready(rt, block);
+	if (!err && rt->plan->blocks[block].n_common)
+		err = ready(rt, rt->plan->common);
 	if (err || !next_op(rt)->values || rt->plan->blocks[block].whole)
 		return err;
 	if (b->state == FSDP_SHARDED)
@@ -593,30 +628,40 @@ int fsdp_runtime_before_backward(struct fsdp_runtime *rt, int block)
 	return next_op(rt)->grads ? open_grads(rt, block, next_op(rt)->acc) : 0;
 }
 
-/* a microbatch's gradients, still in their slot: gaps and what is frozen are zero there */
-static int look_at_slot(struct fsdp_runtime *rt, int block)
+/* a microbatch's gradients, still in their slots: gaps are zero there */
+static int look_at_slots(struct fsdp_runtime *rt, int block)
 {
-	const struct fsdp_place slot = fsdp_place_grads(rt->plan, block);
+	const struct fsdp_block *b = &rt->plan->blocks[block];
+	const struct dn_look_desc d = { 0 };
+	int err = 0;
 
-	return dn_net_look(rt->net, &(struct dn_look_desc){ 0 }, block, false, false, rt->plan->blocks[block].padded,
-			   at(rt, slot));
+	if (b->learns)
+		err = dn_net_look(rt->net, &d, block, false, false, b->learning, at(rt, fsdp_place_grads(rt->plan, block)));
+	for (int k = b->first_common; k < b->first_common + b->n_common && !err; k++) {
+		const struct dn_param *p = rt->net->params[rt->plan->tensors[rt->plan->commons[k]].param];
+
+		if (p->grad)
+			err = dn_net_look(rt->net, &d, block, false, false, p->n, p->grad);
+	}
+	return err;
 }
 
 /* the gradients of a microbatch are complete */
 static int end_gradients(struct fsdp_runtime *rt, int block)
 {
+	const struct fsdp_block *b = &rt->plan->blocks[block];
 	const struct fsdp_op *op = next_op(rt);
 
-	if (rt->plan->looks && rt->blocks[block].grads_open) {
-		int err = look_at_slot(rt, block);
+	if (rt->plan->looks) {
+		int err = look_at_slots(rt, block);
 
 		if (err)
 			return err;
 	}
-
-	/* a sum that stays in its slot is closed here, else by its reduction */
-	if (op && op->kind == FSDP_BACKWARD && op->block == block && op->stays)
+	/* what has a reduction of its own behind it is closed by that */
+	if (op && op->kind == FSDP_BACKWARD && op->block == block && op->grads && (op->stays || !b->learns))
 		close_grads(rt, block);
+	point_common(rt, b, false);
 	return leave(rt, FSDP_BACKWARD, block, -1);
 }
 
@@ -799,8 +844,8 @@ static int make_gather(struct fsdp_runtime *rt, int i)
 {
 	const struct fsdp_call *c = &rt->plan->calls[i];
 	const struct fsdp_gather a = {
-		.shard = at(rt, c->kept ? fsdp_place_kept(rt->plan, c->block) : fsdp_place_shard(rt->plan, c->block)),
-		.slot = at(rt, fsdp_place_values(rt->plan, c->block)),
+		.shard = at(rt, fsdp_place_call(rt->plan, i, false)),
+		.slot = at(rt, fsdp_place_call(rt->plan, i, true)),
 		.n = c->n,
 		.count = count_of(rt, c),
 		.label = rt->labels[i],
@@ -815,7 +860,7 @@ static struct fsdp_place part_of_sum(const struct fsdp_runtime *rt, int block)
 {
 	const struct fsdp_block *b = &rt->plan->blocks[block];
 	struct fsdp_place sum = fsdp_place_part(rt->plan, block, DN_GRAD);
-	int64_t n = b->shard / b->replicas.size;
+	int64_t n = b->shard_learning / b->replicas.size;
 
 	return b->sum == n ? sum : fsdp_place_in_block(sum, fsdp_group_rank(&b->replicas, rt->rank) * n, n);
 }
@@ -862,7 +907,7 @@ static int make_share(struct fsdp_runtime *rt, int i)
 {
 	const struct fsdp_call *c = &rt->plan->calls[i];
 	const struct fsdp_block *b = &rt->plan->blocks[c->block];
-	struct fsdp_place all = c->sums ? fsdp_place_part(rt->plan, c->block, DN_GRAD) : fsdp_place_shard(rt->plan, c->block);
+	struct fsdp_place all = c->sums ? fsdp_place_part(rt->plan, c->block, DN_GRAD) : fsdp_place_front(rt->plan, c->block);
 	struct fsdp_place mine = fsdp_place_in_block(all, fsdp_group_rank(&b->replicas, rt->rank) * c->n, c->n);
 	const struct fsdp_gather a = {
 		.shard = at(rt, !c->sums && b->master_offset >= 0 ? fsdp_place_part(rt->plan, c->block, DN_VALUE) : mine),

@@ -36,15 +36,16 @@ int fsdp_look_block(struct fsdp_store *s, int block)
 {
 	const struct fsdp_plan *plan = s->plan;
 	const struct fsdp_block *b = &plan->blocks[block];
-	const bool first = fsdp_plan_first(plan, block, DN_GRAD, s->mesh->rank);
 	int err = 0;
 
 	for (int t = b->first_tensor; t < b->first_tensor + b->n_tensors && !err; t++) {
 		int64_t at, n, from;
 
 		fsdp_plan_tensor(plan, t, DN_GRAD, s->mesh->rank, &at, &n, &from);
-		if (!s->net->params[plan->tensors[t].param]->frozen && n)
-			err = dn_net_look(s->net, s->look, block, true, first, n, fsdp_store_part(s, t, DN_GRAD) + from);
+		if (!s->net->params[plan->tensors[t].param]->frozen && n) /* named after its own block */
+			err = dn_net_look(s->net, s->look, s->net->params[plan->tensors[t].param]->block->index, true,
+					  fsdp_plan_first(plan, t, DN_GRAD, s->mesh->rank), n,
+					  fsdp_store_part(s, t, DN_GRAD) + from);
 	}
 	return err;
 }

@@ -158,6 +158,8 @@ float *fsdp_store_part(const struct fsdp_store *s, int t, enum dn_part part)
 
 	if (part != DN_VALUE && s->net->params[x->param]->frozen)
 		return NULL;
+	if (part == DN_VALUE && x->offset >= s->plan->blocks[x->block].learning) /* beside a master, perhaps */
+		return fsdp_runtime_at(&s->rt, fsdp_place_shard(s->plan, x->block));
 	return fsdp_runtime_at(&s->rt, fsdp_place_part(s->plan, x->block, part));
 }
 
@@ -263,7 +265,7 @@ static int move_whole(struct fsdp_store *s, const struct dn_param *p, enum dn_pa
 	for (int q = 0; q < s->plan->grid.world && !err; q++) {
 		int64_t from, len, place;
 
-		if (read && !fsdp_plan_first(s->plan, p->block->index, part, q))
+		if (read && !fsdp_plan_first(s->plan, t, part, q))
 			continue;
 		owned(s, t, part, q, at, n, &from, &len, &place);
 		if (len && q)
@@ -285,7 +287,7 @@ static int move_part(struct fsdp_store *s, const struct dn_param *p, enum dn_par
 	float *x, *host;
 
 	owned(s, t, part, s->mesh->rank, at, n, &from, &len, &place);
-	if (!len || (read && !fsdp_plan_first(s->plan, p->block->index, part, s->mesh->rank)))
+	if (!len || (read && !fsdp_plan_first(s->plan, t, part, s->mesh->rank)))
 		return 0;
 	x = fsdp_store_part(s, t, part) + place;
 	err = dn_window_begin(&s->window, s->net->compute, x, len, access, &host);

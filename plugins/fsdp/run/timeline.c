@@ -292,22 +292,35 @@ static void add_call(struct dn_store_block *b, const struct fsdp_timed *t)
 	*(gathers ? &b->gather_bytes : &b->reduce_bytes) += t->n * t->call->sent_bytes;
 }
 
+/* the block behind which what is common is reduced, to which it counts */
+static int first_common(const struct fsdp_plan *p)
+{
+	int i = 0;
+
+	while (!p->blocks[i].n_common || (p->blocks[p->common].learns && !p->blocks[i].common_learns))
+		i++;
+	return i;
+}
+
 void fsdp_timeline_report(struct fsdp_timeline *tl, struct dn_store_report *out)
 {
 	const struct fsdp_plan *p = tl->plan;
+	const int n = fsdp_plan_net_blocks(p), rest = p->common < 0 ? -1 : first_common(p);
 
 	for (int k = 0; k < DN_TIMES; k++) {
 		out->step_ms[k] = (double)tl->now_ns[k] * 1e-6;
 		out->total_ms[k] = (double)(tl->all_ns[k] + tl->now_ns[k]) * 1e-6;
 	}
-	for (int i = 0; i < p->n_blocks; i++)
-		tl->blocks[i] = (struct dn_store_block){ .slot = p->blocks[i].slot,
-							 .exposed_ms = (double)tl->waited_ns[i] * 1e-6,
-							 .held_ms = (double)tl->held_ns[i] * 1e-6 };
+	for (int i = 0; i < n; i++)
+		tl->blocks[i] = (struct dn_store_block){
+			.slot = p->blocks[i].slot,
+			.exposed_ms = (double)(tl->waited_ns[i] + (i == rest ? tl->waited_ns[p->common] : 0)) * 1e-6,
+			.held_ms = (double)tl->held_ns[i] * 1e-6
+		};
 	for (int i = 0; i < p->n_calls; i++)
 		if (tl->timed[i].call)
-			add_call(&tl->blocks[p->calls[i].block], &tl->timed[i]);
-	out->n_blocks = p->n_blocks;
+			add_call(&tl->blocks[p->calls[i].block == p->common ? rest : p->calls[i].block], &tl->timed[i]);
+	out->n_blocks = n;
 	out->blocks = tl->blocks;
 }
 
