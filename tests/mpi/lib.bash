@@ -106,7 +106,7 @@ counted() {
 	        assert t["counted_bytes"] == t["planned_bytes"] and t["counted_calls"] == t["planned_calls"], (k, t)
 	    for r in rank["regions"]:
 	        assert r["measured_bytes"] == r["planned_bytes"], r
-	assert n > 1, "not all ranks are in the log"
+	assert n > 0, "no rank is in the log"
 	EOF
 }
 
