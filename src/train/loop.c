@@ -687,6 +687,7 @@ static int update_values(struct dn_loop *l, struct dn_update *u, int64_t *waited
 	struct dn_pass pass;
 	int err = 0;
 
+	*bad_rank = -1;
 	memset(l->sums, 0, (size_t)n_sums(l) * sizeof(*l->sums)); /* host memory */
 	err = begin_guards(l);
 	if (!err)

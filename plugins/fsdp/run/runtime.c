@@ -423,7 +423,7 @@ static int tally_pass(void *arg)
 
 static bool works_on(const struct fsdp_schedule *s, int q)
 {
-	for (int i = 0; i < s->n_ops; i++)
+	for (int i = 0; s->ops && i < s->n_ops; i++)
 		if ((int)s->ops[i].queue == q)
 			return true;
 	return false;
